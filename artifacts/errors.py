@@ -1,0 +1,59 @@
+"""The error base that every command-line boundary understands.
+
+    ModelConvertError            any expected failure: a code, one line, a hint and an exit code
+    ├── RegistryError            exit 9   the registry can't be read or written
+    ├── UsageError               exit 2   the request or a setting is wrong
+    └── ResourceLimit            exit 10  time, memory or disk ran out
+
+The first digit of a code is its exit code, with 1 for exit 10 (resource limits).
+Every code has a page, shown by ``convert explain CODE``.
+"""
+
+from __future__ import annotations
+
+import errno
+
+
+class ModelConvertError(Exception):
+    """An expected failure. ``str()`` is one line that says what is wrong; ``hint`` says what to do next."""
+
+    exit_code = 1
+
+    def __init__(self, code: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+    def as_json(self) -> dict[str, object]:
+        """The error as commands print it under ``--json``."""
+        return {"code": self.code, "message": self.message, "hint": self.hint, "exit_code": self.exit_code}
+
+
+class UsageError(ModelConvertError):
+    """The request or a setting is wrong (exit 2)."""
+
+    exit_code = 2
+
+
+class RegistryError(ModelConvertError):
+    """The registry can't be read or written, or holds something that must not be trusted (exit 9)."""
+
+    exit_code = 9
+
+
+class ResourceLimit(ModelConvertError):
+    """Time, memory or disk ran out (exit 10)."""
+
+    exit_code = 10
+
+
+def disk_full(error: OSError, doing: str) -> ResourceLimit | None:
+    """The error for a full disk or an exhausted quota, or None where ``error`` is something else."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    return ResourceLimit(
+        "CNV-1003",
+        f"no space left on the disk while {doing}: {error.filename or 'unknown file'}",
+        hint="free some space, or point --out, --registry and CONVERT_CACHE_DIR at a larger disk; what was finished is kept",
+    )

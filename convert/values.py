@@ -1,0 +1,330 @@
+"""READ FIRST: the values of a conversion, in pipeline order.
+
+    model file ─load─▶ LoadedModel ─export─▶ OnnxGraph ─simplify─▶ OnnxGraph ─adapt─▶ OnnxGraph
+               ─check─▶ CheckedGraph ─compile─▶ CompiledArtifact ─validate─▶ ValidationReport ─publish─▶ Manifest
+
+All are frozen. Each names the digest of what it was made from (``parent``), so that a manifest can print the chain
+back to the user's file. Large data lies in files of the value's ``folder``, named in ``files`` with their digests.
+``folder`` is where those files lie on this machine; it is no part of a value's digest, nor is anything else that
+depends on the machine or the clock.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from artifacts.digest import Digest, FileEntry, canonical_json, sha256_bytes
+
+Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed"]
+RanOn = Literal["device", "simulator", "host", "forecast"]
+Dim = int | str
+"""A dimension: a size, or the name of a symbolic dimension (``N``)."""
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of every value of the pipeline."""
+
+    folder: str = ""
+
+    @property
+    def digest(self) -> Digest:
+        """The digest of everything but ``folder``, the parent's digest included."""
+        content = {name: getattr(self, name) for name in self.__struct_fields__ if name != "folder"}
+        return sha256_bytes(canonical_json([type(self).__name__, content]))
+
+    def path(self, name: str) -> Path:
+        """Where a file of this value lies on this machine."""
+        return Path(self.folder) / name
+
+
+V = TypeVar("V", bound=Value)
+
+
+def moved(value: V, folder: Path) -> V:
+    """The same value with its files in another folder."""
+    return msgspec.structs.replace(value, folder=str(folder))
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """Something a stage did or saw that its user should know. ``subject``: the tensor, node or file it is about."""
+
+    level: Literal["info", "warning"] = "info"
+    text: str
+    subject: str = ""
+
+
+class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Name, numpy dtype name (``float32``, ``bfloat16``, ``bool``, …) and shape of a tensor."""
+
+    name: str
+    dtype: str
+    shape: tuple[Dim, ...]
+
+
+class DimRange(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``--dim`` says of a symbolic dimension: the sizes it takes, or the lowest and highest."""
+
+    name: str
+    sizes: tuple[int, ...] = ()
+    low: int = 1
+    high: int = 0
+    """0: unbounded."""
+
+
+# --------------------------------------------------------------------------------------------------------------- load
+
+
+class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``load`` reads of a request. Paths are absolute."""
+
+    path: str
+    inputs: tuple[str, ...] = ()
+    """``--input`` texts, ``name:dtype[d0,d1,…]``."""
+    dims: tuple[str, ...] = ()
+    """``--dim`` texts, ``N=1..8`` or ``N=1,4,8``."""
+    samples: str = ""
+    """A ``.npz``, a ``.pt``, a folder of either, or ``module:callable``."""
+    factory: str = ""
+    factory_args: tuple[str, ...] = ()
+    allow_pickle: bool = False
+    seed: int = 0
+
+
+ModelFormat = Literal["torchscript", "exported_program", "module", "checkpoint", "state_dict", "safetensors", "onnx"]
+
+
+class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model file is, found from its bytes. ``path`` is resolved through links."""
+
+    path: str
+    format: ModelFormat
+    sha256: Digest
+    bytes: int
+    container: str = ""
+    """``zip``, ``tar``, ``pickle``, ``protobuf``, …"""
+    external: tuple[FileEntry, ...] = ()
+    """External data of an ONNX model: paths relative to the model's folder."""
+
+
+class LoadedModel(Value, frozen=True, kw_only=True):
+    """A model that can be opened, the signature of its inputs, and sample inputs.
+
+    ``parent`` is the digest of the user's file. ``files``: per sample ``samples/000.npz`` (leaf arrays by input name)
+    and, for torch formats, ``samples/000.pt`` holding ``(args, kwargs)``.
+    """
+
+    parent: Digest
+    format: ModelFormat
+    inputs: tuple[TensorSpec, ...]
+    """Leaves of the arguments in call order, nested ones named by path (``feats.1.0``)."""
+    dims: tuple[DimRange, ...] = ()
+    sample_count: int = 0
+    sampled: Literal["given", "random"] = "random"
+    notes: tuple[Note, ...] = ()
+    files: tuple[FileEntry, ...] = ()
+
+
+# ----------------------------------------------------------------------------------------------------- export, simplify
+
+
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``export`` reads of a request."""
+
+    exporter: Literal["auto", "dynamo", "torchscript"] = "auto"
+    opset: int = 17
+
+
+class SimplifyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``simplify`` reads of a request. ``reason`` says why a lower rung than ``full`` is asked for."""
+
+    mode: Literal["full", "safe", "off"] = "full"
+    reason: str = ""
+    growth: float = 1.5
+    """The file may grow to this many times its size (and 64 KiB on top)."""
+    big_model: int = 1 << 30
+    """From this many bytes of initializers on, big ones are kept out of the simplifier's sight."""
+
+
+class OnnxGraph(Value, frozen=True, kw_only=True):
+    """An ONNX graph in ``model.onnx`` (with ``model.onnx.data`` from 2 GB, or where its parent had external data).
+
+    ``files`` holds the model's files, the samples ``samples/000.npz`` by input name, and the reference outputs
+    ``reference/000.npz``: arrays ``0``, ``1``, … in the order of ``outputs``, from the fp32 graph on ONNX Runtime.
+    """
+
+    parent: Digest
+    stage: Literal["export", "simplify", "adapt"]
+    opset: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    dims: tuple[DimRange, ...] = ()
+    nodes: int = 0
+    ops: dict[str, int] = {}
+    """Operator counts, subgraphs included."""
+    weight_bytes: int = 0
+    sample_count: int = 0
+    made_by: str = ""
+    """``dynamo``, ``torchscript``, ``onnx`` (given), ``onnxsim``, …"""
+    notes: tuple[Note, ...] = ()
+    files: tuple[FileEntry, ...] = ()
+
+    @property
+    def model_path(self) -> Path:
+        """Where ``model.onnx`` lies."""
+        return self.path("model.onnx")
+
+
+# --------------------------------------------------------------------------------------------------------------- check
+
+
+State = Literal["ok", "slow", "risk", "refused", "unknown"]
+Grade = Literal["read", "measured", "inferred", "site"]
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one node on a target. Fields as design section 12 prints them."""
+
+    op: str
+    node: str
+    module: str = ""
+    state: State
+    grade: Grade
+    reason: str
+    source: str
+    hint: str = ""
+
+
+class Support(msgspec.Struct, frozen=True, kw_only=True):
+    """The judgement of a whole graph. ``judged`` lists every node whose state is not ``ok``."""
+
+    supported: bool
+    nodes: int
+    opset: int
+    judged: tuple[Judged, ...] = ()
+
+
+class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``check`` reads of a request."""
+
+    target: str
+    toolchain_version: str = ""
+    strict: bool = False
+
+
+class CheckedGraph(Value, frozen=True, kw_only=True):
+    """A graph and what the target's toolchain says of each node. The graph's files stay in the graph's folder."""
+
+    parent: Digest
+    target: str
+    support: Support
+
+
+# ------------------------------------------------------------------------------------------------------------- compile
+
+
+class CompileOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``compile`` reads of a request."""
+
+    target: str
+    soc: str = ""
+    backend: str
+    precision: Precision
+    options: dict[str, str] = {}
+    timeout: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backend is going to do, decided before anything runs: printed by ``--dry-run``, kept in the manifest.
+
+    ``argv`` is the exact argument list; paths in it are relative to the working folder. A backend that calls a
+    library in a child process names the module and its settings there.
+    """
+
+    backend: str
+    argv: tuple[str, ...]
+    environment: dict[str, str] = {}
+    files: dict[str, str] = {}
+    """Configuration files to write before the run: name → content."""
+    output: str
+    """The artifact's file name."""
+    notes: tuple[Note, ...] = ()
+
+
+class CompiledArtifact(Value, frozen=True, kw_only=True):
+    """What a backend made of a graph. ``files[0]`` is the artifact's main file."""
+
+    parent: Digest
+    target: str
+    soc: str = ""
+    backend: str
+    precision: Precision
+    plan: Plan
+    toolchain: dict[str, str] = {}
+    """Versions of what compiled it, by name."""
+    notes: tuple[Note, ...] = ()
+    files: tuple[FileEntry, ...] = ()
+
+
+# ------------------------------------------------------------------------------------------------------------ validate
+
+
+class OutputMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """One output over all samples: the worst of each metric. Formulas stand in ``convert.compare``."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    state: Literal["compared", "exact", "empty", "all-zero", "missing", "mismatch"]
+    cosine: float | None = None
+    worst_row_cosine: float | None = None
+    rel_l2: float | None = None
+    norm_ratio: float | None = None
+    max_abs: float | None = None
+    max_rel: float | None = None
+    exact_match: float | None = None
+    argmax_agreement: float | None = None
+    nan_reference: int = 0
+    nan_candidate: int = 0
+    inf_reference: int = 0
+    inf_candidate: int = 0
+    nonfinite_mismatch: int = 0
+    samples: int = 0
+    worst_sample: int = 0
+    constant: bool = False
+    """The output does not depend on the samples given (at least two differing samples)."""
+    problems: tuple[str, ...] = ()
+    """Structural faults in words: shape, dtype, missing output, pattern of NaN or Inf."""
+    user: dict[str, float] = {}
+    """Metrics of ``--metric module:callable``."""
+
+
+class ValidationReport(Value, frozen=True, kw_only=True):
+    """The artifact's outputs against the reference, before any threshold is applied.
+
+    ``files`` holds ``pictures.json``: per output an error histogram and a scatter sample for the report.
+    """
+
+    parent: Digest
+    ran_on: RanOn
+    device: str = ""
+    reference: str = "fp32 graph on ONNX Runtime"
+    outputs: tuple[OutputMetrics, ...] = ()
+    samples: int = 0
+    notes: tuple[Note, ...] = ()
+    files: tuple[FileEntry, ...] = ()
+
+
+class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A validation report judged with thresholds. ``failures``: one sentence for each broken rule."""
+
+    passed: bool
+    thresholds: dict[str, float]
+    failures: tuple[str, ...] = ()
+
+
+def to_json(value: Any) -> bytes:
+    """Canonical JSON of any value."""
+    return canonical_json(value)
