@@ -17,8 +17,10 @@
 from __future__ import annotations
 
 from artifacts.errors import ModelConvertError, RegistryError, ResourceLimit, UsageError, disk_full
+from op_registry.errors import RegistryDataError
 
 __all__ = [
+    "EXPECTED",
     "CompileFailed",
     "ConvertError",
     "ExportError",
@@ -33,6 +35,8 @@ __all__ = [
 ]
 
 ConvertError = ModelConvertError
+EXPECTED = (ModelConvertError, RegistryDataError)
+"""Every expected failure: ``op_registry`` stands below ``artifacts`` and has a base of its own, of the same shape."""
 
 
 class LoadError(ConvertError):

@@ -1,1 +1,1 @@
-
+"""Prefect flows around the conversion: they schedule, and nothing else."""

@@ -1,1 +1,13 @@
+"""What each vendor's toolchain takes: data with sources, and the questions asked of it.
 
+    targets   cards and SoCs, families, aliases: ``find_target``, ``all_targets``
+    vendors   the vendors and the versions of their toolchains
+    support   one toolchain version's table: ``load_support``
+    judge     a graph judged node by node: ``judge_model``
+    opsets    the opset that suits a graph and a target best: ``best_opset``
+    query     list, show, diff, coverage
+    learn     a site's own overlay, from an installed toolkit or a failed compile
+    render    the tables as Markdown pages
+
+Importing this package imports no onnx, onnxruntime or numpy; only judging a graph does.
+"""

@@ -1,1 +1,67 @@
+"""Vendor backends: one file and one line of this table each. Third parties add theirs by an entry point.
 
+A distribution outside this project declares, in the entry-point group ``convert.backends``,
+``NAME = "package.module:ClassName"``. A name of the table can't be taken by another distribution.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import cast
+
+from convert.backends.base import Backend
+from convert.errors import UsageError
+
+GROUP = "convert.backends"
+
+BACKENDS: Mapping[str, str] = MappingProxyType(
+    {
+        "onnxruntime": "convert.backends.onnxruntime:OnnxRuntimeBackend",
+    }
+)
+
+
+def backend_names() -> tuple[str, ...]:
+    """Every backend that can be loaded: those of the table, then those of other distributions, by name."""
+    return (*BACKENDS, *sorted(set(entry_points(group=GROUP).names) - set(BACKENDS)))
+
+
+def load_backend(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises :class:`UsageError`: CNV-2073 where there is none, CNV-2074 where another distribution's can't be loaded.
+    """
+    if name in BACKENDS:
+        return _imported(BACKENDS[name])
+    found = [entry.value for entry in entry_points(group=GROUP, name=name)]
+    if not found:
+        near = difflib.get_close_matches(name, backend_names(), n=1)
+        raise UsageError(
+            "CNV-2073",
+            f"there is no backend called {name!r}",
+            hint=f"did you mean {near[0]}?" if near else f"backends: {', '.join(backend_names())}",
+        )
+    try:
+        backend = _imported(found[0])
+    except (ImportError, AttributeError, TypeError) as error:
+        raise UsageError(
+            "CNV-2074",
+            f"the backend {name!r} can't be loaded from {found[0]}: {error}",
+            hint="install or repair the distribution that declares it in the entry-point group convert.backends",
+        ) from error
+    if getattr(backend, "name", None) != name or not isinstance(backend, Backend):
+        raise UsageError(
+            "CNV-2074",
+            f"{found[0]} is no backend called {name!r}",
+            hint="it needs that name, and the methods plan, probe, compile, run and diagnose",
+        )
+    return backend
+
+
+def _imported(spec: str) -> Backend:
+    module, _, attribute = spec.partition(":")
+    return cast(Backend, getattr(import_module(module), attribute)())

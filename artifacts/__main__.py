@@ -1,0 +1,33 @@
+"""The ``artifacts`` command: the registry of converted models."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from artifacts.cli import LazyGroup, run_boundary
+
+COMMANDS = {
+    "list": ("artifacts.commands.list:command", "The models and versions in the registry."),
+    "show": ("artifacts.commands.show:command", "One version in full, or how to fetch it with standard tools."),
+    "pull": ("artifacts.commands.pull:command", "Fetch one target's files, every byte checked."),
+    "verify": ("artifacts.commands.verify:command", "Check a version, a target, or a pulled folder."),
+    "fsck": ("artifacts.commands.fsck:command", "Check the whole registry."),
+}
+
+
+@click.group(
+    cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+def cli() -> None:
+    """The registry of converted models: versions, targets, and the proof that they are right."""
+
+
+def main() -> None:
+    """The entry point of the ``artifacts`` command."""
+    sys.exit(run_boundary(cli, sys.argv[1:], prog="artifacts", usage_code="CNV-2401"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""``artifacts show``: one version or target in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from artifacts.fetch_commands import fetch_commands
+from artifacts.listing import Shown, ShownTarget, list_model, show
+from artifacts.names import parse_ref
+from artifacts.registry import Registry, default_root
+from artifacts.render import json_option, number_text, print_json, print_table, registry_option, size_text
+
+
+@click.command("show")
+@click.argument("ref")
+@click.option("--fetch-commands", is_flag=True, help="Print how to fetch it with cp, skopeo, jq or curl alone.")
+@registry_option
+@json_option
+def command(ref: str, fetch_commands: bool, registry: Path | None, as_json: bool) -> None:
+    """Show a version or target: REF is NAME, NAME:VERSION, NAME:CHANNEL or NAME@sha256:…"""
+    store = Registry(registry or default_root())
+    shown = show(store.root, parse_ref(ref))
+    if fetch_commands:
+        _print_commands(store, shown, as_json)
+    elif as_json:
+        versions = list_model(shown.name, store.layout(shown.name)).versions
+        print_json(shown, versions=msgspec.to_builtins(versions))
+    else:
+        _print_shown(shown)
+
+
+def _print_commands(store: Registry, shown: Shown, as_json: bool) -> None:
+    found = [fetch_commands(store.root, target) for target in shown.targets]
+    if as_json:
+        print_json({"ref": shown.ref, "commands": found})
+        return
+    for item in found:
+        for tool in ("cp", "skopeo", "jq", "curl"):
+            click.echo(f"# {item.ref} with {tool}\n{getattr(item, tool)}\n")
+
+
+def _print_shown(shown: Shown) -> None:
+    click.echo(f"{shown.ref}  {shown.digest}")
+    if shown.channels:
+        click.echo(f"channels: {', '.join(shown.channels)}")
+    columns = ("target", "soc", "precision", "gate", "ran on", "cosine", "rel L2", "size", "ref")
+    print_table(columns, [_target_row(target) for target in shown.targets])
+    for target in shown.targets:
+        _print_target(target)
+
+
+def _target_row(target: ShownTarget) -> tuple[str, ...]:
+    return (
+        target.target,
+        target.soc or "–",
+        target.precision,
+        target.verdict,
+        target.ran_on,
+        number_text(target.cosine),
+        number_text(target.rel_l2),
+        size_text(target.bytes),
+        target.ref,
+    )
+
+
+def _print_target(target: ShownTarget) -> None:
+    manifest = target.manifest
+    click.echo(f"{target.ref}  {target.digest}")
+    rows = [(entry.name, size_text(entry.bytes), entry.sha256) for entry in (*manifest.files, *manifest.reports)]
+    print_table(("file", "size", "digest"), rows)
+    chain = [("source", manifest.model.format, manifest.model.sha256)]
+    chain += [(link.stage, "", link.digest) for link in manifest.chain]
+    print_table(("made from", "format", "digest"), chain)
+    tools = sorted({**manifest.libraries, **manifest.toolchain}.items())
+    click.echo("made with: " + ", ".join(f"{name} {version}" for name, version in tools) + "\n")

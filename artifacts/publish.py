@@ -1,0 +1,399 @@
+"""Publishing: a version of a model becomes visible as a whole, or not at all.
+
+    files ─put─▶ blobs ─build─▶ one manifest per target ─lock─▶ version index and tags, in one rename
+
+A target's manifest holds nothing of the version, the clock or the machine, so that the same artifact always has the
+same digest; the version's index adds the name and the version.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from artifacts.digest import Digest, FileEntry, sha256_file
+from artifacts.durable import reading
+from artifacts.errors import RegistryError
+from artifacts.layout import IndexEdit, Layout, missing_blob
+from artifacts.manifest import MANIFEST_NAME, RECORD_NAMES, Manifest, check_manifest, lowest, manifest_bytes, verdict
+from artifacts.names import base_version, check_name, check_version, next_patch, next_revision, target_tag, version_tag
+from artifacts.oci import (
+    DOC_TYPE,
+    EMPTY_JSON,
+    EMPTY_TYPE,
+    INDEX_TYPE,
+    MANIFEST_TYPE,
+    MODEL_CONFIG_TYPE,
+    MODEL_TYPE,
+    PREFIX,
+    TITLE,
+    VERSION,
+    WEIGHT_CONFIG_TYPE,
+    WEIGHT_TYPE,
+    Descriptor,
+    ImageIndex,
+    ImageManifest,
+    describe,
+    document,
+    file_layer,
+)
+from artifacts.registry import Registry
+from artifacts.versions import Versions
+
+RECORD_TYPE = "application/vnd.io.model-convert.run.v1"
+"""The artifact type of the record of a run: ``run.json`` and the report page, attached to a target's manifest."""
+
+
+class TargetRelease(msgspec.Struct, frozen=True, kw_only=True):
+    """One target's artifact, ready to be published."""
+
+    manifest: Manifest
+    sources: dict[str, Path]
+    """Where each file of ``manifest.files`` and ``manifest.reports`` lies, by its name in the manifest."""
+    records: dict[str, Path] = {}
+    """``run.json`` and ``report.html`` of this run: no part of the artifact's identity."""
+    link: bool = False
+    """Link the files into the registry instead of copying them: only for files that nobody ever edits."""
+
+
+class PublishRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A version to publish. Without ``version`` it is the one that has these targets already, else the next patch."""
+
+    name: str
+    version: str = ""
+    targets: tuple[TargetRelease, ...]
+
+
+class PublishedTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """One target of a version. ``path``, ``sha256`` and ``bytes`` are of the main file in the registry."""
+
+    target: str
+    soc: str
+    precision: str
+    ref: str
+    digest: Digest
+    path: str
+    sha256: Digest
+    bytes: int
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """A version in the registry. ``already``: it was there before, with the same content."""
+
+    ref: str
+    name: str
+    version: str
+    digest: Digest
+    targets: tuple[PublishedTarget, ...]
+    already: bool
+
+
+class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    release: TargetRelease
+    descriptor: Descriptor
+    """The target's manifest, as the version index lists it."""
+    blobs: tuple[Descriptor, ...]
+
+
+def publish(root: Path, request: PublishRequest) -> Published:
+    """Publish a version into the registry at ``root``, which is created if need be.
+
+    Raises:
+        UsageError: CNV-2402, CNV-2403 (name, version).
+        RegistryError: CNV-9009 (the version exists with other content), CNV-9016 (two artifacts for one SoC),
+            CNV-9011 (a file changed since it was made), CNV-9020 (a tag is taken), and those of writing: CNV-9003,
+            CNV-9005, CNV-9012, CNV-9018, CNV-9019.
+        ResourceLimit: CNV-1003.
+    """
+    check_request(request)
+    registry = Registry(root)
+    registry.create()
+    layout = registry.layout(request.name)
+    layout.create()
+    prepared = tuple(_store_target(registry, layout, request.name, release) for release in _sorted(request.targets))
+    with layout.edit() as edit:
+        _require_blobs(layout, prepared)
+        return _release(layout, edit, request, prepared)
+
+
+def check_request(request: PublishRequest) -> None:
+    """Check all of a request that needs no file.
+
+    Raises:
+        UsageError: CNV-2402, CNV-2403.
+        RegistryError: CNV-9008, CNV-9015, CNV-9016.
+    """
+    check_name(request.name)
+    if request.version:
+        check_version(request.version)
+    if not request.targets:
+        raise RegistryError("CNV-9016", "a version needs at least one target", hint="give the artifact of a target")
+    keys: dict[str, str] = {}
+    for release in request.targets:
+        manifest = check_manifest(release.manifest)
+        if manifest.key in keys:
+            raise RegistryError(
+                "CNV-9016",
+                f"two artifacts for {manifest.key}, in {keys[manifest.key]} and {manifest.precision}:"
+                " a version holds one precision for each SoC",
+                hint="publish the other precision under its own --name or --version",
+            )
+        keys[manifest.key] = manifest.precision
+        _check_sources(release)
+
+
+def _check_sources(release: TargetRelease) -> None:
+    names = {entry.name for entry in (*release.manifest.files, *release.manifest.reports)}
+    lost = sorted(names.symmetric_difference(release.sources))
+    foreign = sorted(set(release.records).difference(RECORD_NAMES))
+    if lost or foreign:
+        raise RegistryError(
+            "CNV-9008",
+            f"the files to publish are not those of the manifest: {', '.join(lost + foreign)}",
+            hint="name each file of the manifest once; records are " + " and ".join(RECORD_NAMES),
+        )
+
+
+def _sorted(targets: tuple[TargetRelease, ...]) -> list[TargetRelease]:
+    return sorted(targets, key=lambda release: release.manifest.key)
+
+
+# ------------------------------------------------------------------------------------------------------------- targets
+
+
+def _store_target(registry: Registry, layout: Layout, name: str, release: TargetRelease) -> _Prepared:
+    manifest = release.manifest
+    for entry in (*manifest.files, *manifest.reports):
+        twins = registry.twins(entry.sha256, entry.bytes, besides=layout)
+        layout.put_file(release.sources[entry.name], entry, link=release.link, twins=twins)
+    plain = manifest_bytes(manifest)
+    layers = target_layers(manifest, describe(plain, WEIGHT_CONFIG_TYPE))
+    config = model_config(name, manifest, layers)
+    image = document(target_image(manifest, describe(config, MODEL_CONFIG_TYPE), layers))
+    for data in (plain, config, image):
+        layout.put_bytes(data)
+    descriptor = describe(image, MANIFEST_TYPE, _target_annotations(manifest))
+    return _Prepared(
+        release=release, descriptor=descriptor, blobs=(descriptor, describe(config, MODEL_CONFIG_TYPE), *layers)
+    )
+
+
+def target_layers(manifest: Manifest, plain: Descriptor) -> tuple[Descriptor, ...]:
+    """The layers of a target's manifest: its files, ``manifest.json``, its reports."""
+    files = [file_layer(WEIGHT_TYPE, entry.sha256, entry.bytes, entry.name) for entry in manifest.files]
+    reports = [file_layer(DOC_TYPE, entry.sha256, entry.bytes, entry.name) for entry in manifest.reports]
+    return (*files, file_layer(WEIGHT_CONFIG_TYPE, plain.digest, plain.size, MANIFEST_NAME), *reports)
+
+
+def model_config(name: str, manifest: Manifest, layers: tuple[Descriptor, ...]) -> bytes:
+    """The ModelPack config: the few facts that other tools know how to show."""
+    suffix = Path(manifest.files[0].name).suffix.lstrip(".")
+    return document(
+        {
+            "descriptor": {"name": name, "revision": manifest.model.sha256},
+            "config": {"format": suffix or manifest.backend, "precision": manifest.precision},
+            "modelfs": {"type": "layers", "diffIds": [layer.digest for layer in layers]},
+        }
+    )
+
+
+def target_image(manifest: Manifest, config: Descriptor, layers: tuple[Descriptor, ...]) -> ImageManifest:
+    """The ModelPack manifest of a target."""
+    facts = {
+        "backend": manifest.backend,
+        "ran-on": manifest.ran_on,
+        "source.digest": manifest.model.sha256,
+        "toolchain": " ".join(f"{name} {version}" for name, version in sorted(manifest.toolchain.items())),
+        "verdict": verdict(manifest),
+    }
+    cosine = lowest(manifest, "cosine")
+    if cosine is not None:
+        facts["cosine.min"] = repr(cosine)
+    annotations = {PREFIX + key: value for key, value in facts.items() if value}
+    return ImageManifest(
+        schema_version=2,
+        media_type=MANIFEST_TYPE,
+        artifact_type=MODEL_TYPE,
+        config=config,
+        layers=layers,
+        annotations={**annotations, **_target_annotations(manifest)},
+    )
+
+
+def _target_annotations(manifest: Manifest) -> dict[str, str]:
+    facts = {"target": manifest.target, "soc": manifest.soc, "precision": manifest.precision}
+    return {PREFIX + key: value for key, value in facts.items() if value}
+
+
+def _store_record(layout: Layout, records: dict[str, Path], subject: Descriptor) -> Descriptor:
+    layers = []
+    for name in sorted(records):
+        with reading(f"reading {records[name]}"):
+            entry = FileEntry(name=name, sha256=sha256_file(records[name]), bytes=records[name].stat().st_size)
+        layout.put_file(records[name], entry)
+        layers.append(file_layer(DOC_TYPE, entry.sha256, entry.bytes, name))
+    return store_attachment(layout, RECORD_TYPE, tuple(layers), subject)
+
+
+def store_attachment(
+    layout: Layout,
+    artifact_type: str,
+    layers: tuple[Descriptor, ...],
+    subject: Descriptor,
+    annotations: dict[str, str] | None = None,
+) -> Descriptor:
+    """Store a manifest that is about another one (its ``subject``); the layers' blobs must be there already."""
+    layout.put_bytes(EMPTY_JSON)
+    image = ImageManifest(
+        schema_version=2,
+        media_type=MANIFEST_TYPE,
+        artifact_type=artifact_type,
+        config=describe(EMPTY_JSON, EMPTY_TYPE),
+        layers=layers,
+        subject=subject,
+        annotations=annotations or {},
+    )
+    data = document(image)
+    layout.put_bytes(data)
+    return describe(data, MANIFEST_TYPE)
+
+
+def _require_blobs(layout: Layout, prepared: tuple[_Prepared, ...]) -> None:
+    for item in prepared:
+        for blob in item.blobs:
+            if not layout.has(blob.digest, blob.size):
+                raise missing_blob(f"a blob that was just stored for {item.release.manifest.key}", blob.digest)
+
+
+# ------------------------------------------------------------------------------------------------------------- version
+
+
+class _Choice(msgspec.Struct, frozen=True, kw_only=True):
+    version: str
+    targets: tuple[Descriptor, ...]
+    """All targets of the version, those of the version that it revises included."""
+    present: Digest = ""
+    """The digest of the version's index, where it is there already."""
+
+
+def _release(layout: Layout, edit: IndexEdit, request: PublishRequest, prepared: tuple[_Prepared, ...]) -> Published:
+    choice = _choose(Versions(layout, edit.refs()), request, tuple(item.descriptor for item in prepared))
+    digest = choice.present or _add_version(layout, edit, request.name, choice)
+    if not choice.present:
+        for item in prepared:
+            _add_record(layout, edit, item)
+    return Published(
+        ref=f"{request.name}:{version_tag(choice.version)}",
+        name=request.name,
+        version=choice.version,
+        digest=digest,
+        targets=tuple(_published_target(layout, request.name, choice.version, item) for item in prepared),
+        already=bool(choice.present),
+    )
+
+
+def _choose(versions: Versions, request: PublishRequest, targets: tuple[Descriptor, ...]) -> _Choice:
+    """The version to publish as: one that has these targets, else the one asked for, its revision, or the next."""
+    wanted = {target.digest for target in targets}
+    line = [
+        name for name in versions.names if not request.version or base_version(name) == base_version(request.version)
+    ]
+    for name in reversed(line):
+        if wanted <= {target.digest for target in versions.targets(name)}:
+            return _Choice(version=name, targets=targets, present=versions.names[name].digest)
+    version = request.version or next_patch(list(versions.names))
+    if version not in versions.names:
+        return _Choice(version=version, targets=targets)
+    return _revise(versions, request, line[-1], targets)
+
+
+def _revise(versions: Versions, request: PublishRequest, newest: str, targets: tuple[Descriptor, ...]) -> _Choice:
+    """The next revision of a version, with targets that it lacks; a target that it has already can't change."""
+    present = {target_key(target): target for target in versions.targets(newest)}
+    revision = next_revision(request.version, set(versions.names))
+    for target in targets:
+        old = present.get(target_key(target))
+        if old is not None and old.digest != target.digest:
+            raise RegistryError(
+                "CNV-9009",
+                f"{request.name}:{version_tag(newest)} is published with other content for {target_key(target)}:"
+                f" {old.digest} is there, {target.digest} was to be published",
+                hint=f"a version never changes; publish as --version {revision}, or leave --version out",
+            )
+    union = {**present, **{target_key(target): target for target in targets}}
+    return _Choice(version=revision, targets=tuple(union.values()))
+
+
+def _add_version(layout: Layout, edit: IndexEdit, name: str, choice: _Choice) -> Digest:
+    data = version_index(name, choice.version, choice.targets)
+    layout.put_bytes(data)
+    index = describe(data, INDEX_TYPE)
+    _set_tags(edit, choice.version, index, choice.targets)
+    return index.digest
+
+
+def _add_record(layout: Layout, edit: IndexEdit, item: _Prepared) -> None:
+    if not item.release.records:
+        return
+    subject = msgspec.structs.replace(item.descriptor, annotations={})
+    record = _store_record(layout, item.release.records, subject)
+    edit.set(attachment_tag(edit, subject.digest, "run"), record)
+
+
+def version_index(name: str, version: str, targets: tuple[Descriptor, ...]) -> bytes:
+    """The image index of a version. It has no ``artifactType``: skopeo 1.9 drops it and so changes the digest."""
+    return document(
+        ImageIndex(
+            schema_version=2,
+            media_type=INDEX_TYPE,
+            manifests=tuple(sorted(targets, key=lambda item: target_key(item))),
+            annotations={TITLE: name, VERSION: version},
+        )
+    )
+
+
+def target_key(descriptor: Descriptor) -> str:
+    """What tells the targets of a version apart, read from the index's descriptor."""
+    return (descriptor.annotations.get(PREFIX + "soc") or descriptor.annotations.get(PREFIX + "target", "")).lower()
+
+
+def _set_tags(edit: IndexEdit, version: str, index: Descriptor, targets: tuple[Descriptor, ...]) -> None:
+    base = version_tag(version)
+    tags = {base: index}
+    for target in targets:
+        tags[target_tag(base, target_key(target))] = target
+    for tag, descriptor in tags.items():
+        present = edit.find(tag)
+        if present is not None and present.digest != descriptor.digest:
+            raise RegistryError(
+                "CNV-9020",
+                f"the tag {tag} is taken by {present.digest}",
+                hint="choose another --version; a version's tag and a version-with-target tag must not be the same",
+            )
+        edit.set(tag, descriptor, descriptor.annotations)
+
+
+def attachment_tag(edit: IndexEdit, subject: Digest, kind: str) -> str:
+    """A free tag for an attachment, so that a registry's garbage collection keeps it."""
+    stem = f"{subject.replace(':', '-')}.{kind}-"
+    taken = {ref.tag for ref in edit.refs() if ref.tag.startswith(stem)}
+    number = 1
+    while f"{stem}{number}" in taken:
+        number += 1
+    return f"{stem}{number}"
+
+
+def _published_target(layout: Layout, name: str, version: str, item: _Prepared) -> PublishedTarget:
+    manifest = item.release.manifest
+    main = manifest.files[0]
+    return PublishedTarget(
+        target=manifest.target,
+        soc=manifest.soc,
+        precision=manifest.precision,
+        ref=f"{name}:{target_tag(version_tag(version), manifest.target, manifest.soc)}",
+        digest=item.descriptor.digest,
+        path=str(layout.blob_path(main.sha256)),
+        sha256=main.sha256,
+        bytes=main.bytes,
+    )

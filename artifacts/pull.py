@@ -1,0 +1,183 @@
+"""Pulling: the files of one target into a folder, each checked while it is copied, the folder appearing as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from artifacts.digest import Digest
+from artifacts.durable import copy_hashed, fsync_folder, make_folders, reading, temporary_path
+from artifacts.errors import RegistryError, UsageError, disk_full
+from artifacts.layout import Layout, corrupt_blob, missing_blob
+from artifacts.manifest import MANIFEST_NAME, RECORD_NAMES
+from artifacts.names import parse_ref, target_tag
+from artifacts.oci import Descriptor, parse_image
+from artifacts.registry import Registry
+from artifacts.resolve import StoredTarget, choose_target, load_target, resolve
+from artifacts.verify import check_folder
+
+_EXCHANGE = 2
+"""``RENAME_EXCHANGE`` of renameat2(2)."""
+_AT_FDCWD = -100
+
+
+class Pulled(msgspec.Struct, frozen=True, kw_only=True):
+    """What was pulled. ``already``: the folder held exactly this before. ``files``: names inside the folder."""
+
+    ref: str
+    version: str
+    digest: Digest
+    target: str
+    soc: str
+    precision: str
+    path: str
+    main: str
+    files: tuple[str, ...]
+    already: bool = False
+
+
+def pull(root: Path, text: str, out: Path | None = None, *, target: str = "", soc: str = "") -> Pulled:
+    """Pull one target of ``name``, ``name:version``, ``name:channel`` or ``name@sha256:…`` into the folder ``out``.
+
+    Without ``out`` it is a folder of the working directory, named after the model and the target. A folder that an
+    earlier pull made is replaced as a whole; any other folder with something in it is refused.
+
+    Raises:
+        UsageError: CNV-2404 (no reference), CNV-2405 (``out`` is in use).
+        RegistryError: CNV-9001, CNV-9002, CNV-9010 (which targets exist), CNV-9006, CNV-9007, CNV-9008, CNV-9021.
+        ResourceLimit: CNV-1003.
+    """
+    ref = parse_ref(text)
+    layout, resolved = resolve(Registry(root), ref)
+    stored = load_target(layout, choose_target(layout, resolved, target=target, soc=soc))
+    manifest = stored.manifest
+    out = out or Path(target_tag(ref.name.rsplit("/", 1)[-1], manifest.target, manifest.soc))
+    layers = (*stored.image.layers, *record_layers(layout, stored.descriptor.digest))
+    pulled = Pulled(
+        ref=resolved.ref,
+        version=resolved.version,
+        digest=stored.descriptor.digest,
+        target=manifest.target,
+        soc=manifest.soc,
+        precision=manifest.precision,
+        path=str(out),
+        main=manifest.files[0].name,
+        files=tuple(sorted(layer.title for layer in layers)),
+        already=holds(out, stored),
+    )
+    if not pulled.already:
+        _check_free(out)
+        _write_folder(layout, layers, out)
+    return pulled
+
+
+def record_layers(layout: Layout, subject: Digest) -> tuple[Descriptor, ...]:
+    """The files of the newest run record attached to a manifest; none where there is no readable one."""
+    stem = f"{subject.replace(':', '-')}.run-"
+    tags = [ref for ref in layout.refs() if ref.tag.startswith(stem)]
+    if not tags:
+        return ()
+    what = f"the run record {tags[-1].tag}"
+    image = parse_image(layout.read_blob(tags[-1].descriptor.digest, what), what)
+    return tuple(layer for layer in image.layers if layer.title in RECORD_NAMES)
+
+
+def holds(out: Path, stored: StoredTarget) -> bool:
+    """Whether a folder holds exactly this target, every file checked."""
+    plain = next(layer for layer in stored.image.layers if layer.title == MANIFEST_NAME)
+    if not (out / MANIFEST_NAME).is_file():
+        return False
+    found = check_folder(out)
+    return found.ok and found.manifest_digest == plain.digest
+
+
+def _check_free(out: Path) -> None:
+    if not out.exists() and not out.is_symlink():
+        return
+    if out.is_dir() and not out.is_symlink() and (not any(out.iterdir()) or _is_pulled(out)):
+        return
+    raise UsageError(
+        "CNV-2405",
+        f"{out} exists and is no folder that `artifacts pull` made: it is left as it is",
+        hint="name another folder, or empty that one",
+    )
+
+
+def _is_pulled(out: Path) -> bool:
+    """Whether nothing but what a pull writes lies in a folder, so that replacing it loses nothing."""
+    if not (out / MANIFEST_NAME).is_file():
+        return False
+    try:
+        return not check_folder(out).extra
+    except RegistryError:
+        return False
+
+
+def _write_folder(layout: Layout, layers: tuple[Descriptor, ...], out: Path) -> None:
+    parent = out.absolute().parent
+    temporary = temporary_path(parent, f".{out.name}.part")
+    with _pulling(f"pulling into {out}"):
+        make_folders(parent)
+        temporary.mkdir()
+        try:
+            for layer in layers:
+                _copy_blob(layout, layer, temporary / layer.title)
+            fsync_folder(temporary)
+            _put_in_place(temporary, out)
+            fsync_folder(parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _pulling(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise disk_full(error, doing) or RegistryError(
+            "CNV-9021",
+            f"can't write while {doing}: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""),
+            hint="check the folder's owner and mode, or pull into another one",
+        ) from error
+
+
+def _copy_blob(layout: Layout, layer: Descriptor, path: Path) -> None:
+    source = layout.blob_path(layer.digest)
+    what = f"the file {layer.title}"
+    if not source.is_file():
+        raise missing_blob(what, layer.digest)
+    with reading(f"reading {source}"):
+        source.open("rb").close()
+    if copy_hashed(source, path, mode=0o644) != (layer.digest, layer.size):
+        raise corrupt_blob(what, layer.digest)
+
+
+def _put_in_place(temporary: Path, out: Path) -> None:
+    """Rename the finished folder to ``out``; what was there before ends up under ``temporary``."""
+    try:
+        temporary.rename(out)
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    if _exchange(temporary, out):
+        return
+    before = temporary_path(out.absolute().parent, f".{out.name}.old")
+    out.rename(before)
+    temporary.rename(out)
+    before.rename(temporary)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap two folders in one step; False where the C library or the file system can't."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    return bool(renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _EXCHANGE) == 0)

@@ -1,0 +1,41 @@
+"""The ``convert`` command (``model-convert`` where ImageMagick's ``convert`` comes first on the path)."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from artifacts.cli import LazyGroup, run_boundary
+
+COMMANDS = {
+    "run": ("convert.commands.run:command", "MODEL --target T: convert, judge and publish (the default command)."),
+    "check": ("convert.commands.check:command", "MODEL --target T: everything before the compiler."),
+    "diff": ("convert.commands.diff:diff", "A B: compare two models on the same inputs, or two .npz of outputs."),
+    "gate": ("convert.commands.gate:gate", "REPORT: judge stored metrics again with other thresholds."),
+    "explain": ("convert.commands.explain:command", "CODE: what an error means and what to do."),
+    "cache": ("convert.commands.cache:command", "Show or prune the stage cache."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    default="run",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(package_name="model-convert")
+def cli() -> None:
+    """Take a PyTorch model to an artifact that a deploy team can trust.
+
+    convert model.pt --target Ascend910B
+    """
+
+
+def main() -> None:
+    """The entry point of the ``convert`` command."""
+    sys.exit(run_boundary(cli, sys.argv[1:], prog="convert", usage_code="CNV-2000"))
+
+
+if __name__ == "__main__":
+    main()

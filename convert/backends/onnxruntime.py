@@ -1,0 +1,163 @@
+"""The ``onnxruntime`` backend: a portable ``.onnx`` of standard operators, for the CPU and for execution providers.
+
+The graph goes through ONNX Runtime's offline optimizer at its BASIC level (which stays within the standard operators),
+then through the caster of ``convert.precision``. Inputs and outputs keep their dtypes, the opset stays what it was, and
+the same graph gives the same bytes. It needs no process of its own: the stage already runs in a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from convert.backends.base import (
+    LOG,
+    MODEL_IN,
+    OUT,
+    CannotRun,
+    Compiled,
+    Diagnosis,
+    Missing,
+    Ran,
+    Runner,
+    RunRequest,
+    Toolchain,
+)
+from convert.backends.options import check_options, check_precision, choice
+from convert.errors import CompileFailed
+from convert.values import CompileOptions, OnnxGraph, Plan
+from op_registry.targets import find_target
+from op_registry.values import Target
+
+if TYPE_CHECKING:
+    from convert.backends.base import Array, Feeds
+    from convert.ort import SessionSettings
+
+MODULE = "convert.backends.onnxruntime"
+OUTPUT = "model.onnx"
+PRECISIONS = ("fp32", "fp16", "bf16")
+LEVELS = ("basic", "off")
+OPTIONS = {
+    "level": "basic|off (the offline optimizer)",
+    "keep_fp32": "NODE,NODE… (these nodes stay in float32)",
+}
+VERIFIED = "1.32.0"
+PROVIDERS = {"maca": "MACAExecutionProvider"}
+"""Architectures that run ONNX through an execution provider of their own; ``host`` stands in where it is missing."""
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """What the plan's argument list says, as values."""
+
+    precision: str
+    level: str = "basic"
+    keep_fp32: tuple[str, ...] = ()
+
+    def as_argv(self) -> tuple[str, ...]:
+        """The argument list of a plan."""
+        kept = tuple(f"--keep-fp32={name}" for name in self.keep_fp32)
+        return (MODULE, f"--precision={self.precision}", f"--level={self.level}", *kept, MODEL_IN, f"{OUT}/{OUTPUT}")
+
+    @staticmethod
+    def from_argv(argv: tuple[str, ...]) -> Recipe:
+        """The recipe of a plan's argument list."""
+        said = [text.removeprefix("--").partition("=") for text in argv[1:-2]]
+        single = {key: value for key, _, value in said}
+        kept = tuple(value for key, _, value in said if key == "keep-fp32")
+        return Recipe(precision=single["precision"], level=single["level"], keep_fp32=kept)
+
+
+def _outputs(model: Path, feeds: Feeds, settings: SessionSettings, target: str) -> Iterator[list[Array]]:
+    from convert.ort import SessionFailed, stream_samples
+
+    try:
+        yield from stream_samples(model, feeds, settings)
+    except SessionFailed as failure:
+        raise CompileFailed(
+            "CNV-7005",
+            f"the artifact for {target} does not run: {failure}",
+            hint="the samples must fit the inputs; if they do, try another precision, or --option level=off",
+        ) from failure
+
+
+class OnnxRuntimeBackend:
+    """ONNX Runtime as compiler and runtime."""
+
+    name = "onnxruntime"
+
+    def probe(self, target: Target, environment: Mapping[str, str]) -> Toolchain | Missing:
+        """The installed ONNX Runtime; execution providers matter to ``run`` only."""
+        for distribution in ("onnxruntime", "onnxruntime-gpu", "onnxruntime-maca"):
+            try:
+                return Toolchain(name="onnxruntime", version=version(distribution))
+            except PackageNotFoundError:
+                continue
+        return Missing(
+            name="onnxruntime",
+            reason="the Python package onnxruntime is not installed",
+            hint="pip install 'model-convert[convert]'",
+        )
+
+    def assumed(self) -> Toolchain:
+        """The newest version that was verified."""
+        return Toolchain(name="onnxruntime", version=VERIFIED, assumed=True)
+
+    def plan(self, graph: OnnxGraph, target: Target, options: CompileOptions, toolchain: Toolchain) -> Plan:
+        """One call of this module in the worker; the argument list says its settings."""
+        check_options(options, OPTIONS)
+        check_precision(options, target, PRECISIONS)
+        kept = tuple(sorted({name for name in options.options.get("keep_fp32", "").split(",") if name}))
+        recipe = Recipe(precision=options.precision, level=choice(options, "level", LEVELS), keep_fp32=kept)
+        return Plan(backend=self.name, argv=recipe.as_argv(), output=OUTPUT)
+
+    def compile(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> Compiled:
+        """Optimize, cast, prove that ONNX Runtime loads the result, and write it."""
+        from convert.backends.portable import make_portable
+        from convert.ort import SessionFailed
+
+        try:
+            files, notes = make_portable(Recipe.from_argv(plan.argv), folder)
+        except SessionFailed as failure:
+            (folder / LOG).write_text(f"{failure.kind}: {failure}\n", encoding="utf-8")
+            return Compiled(files=(), failure=str(failure))
+        (folder / LOG).write_text("".join(f"{note.level}: {note.text}\n" for note in notes), encoding="utf-8")
+        return Compiled(files=files, notes=notes)
+
+    def run(self, request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | CannotRun:
+        """Run in this process, one sample at a time."""
+        from onnxruntime import get_available_providers, get_device
+
+        from convert.ort import CPU, settings_for
+
+        model = request.artifact.path(request.artifact.files[0].name)
+        settings = settings_for(model)
+        wanted = PROVIDERS.get(find_target(request.artifact.target).arch)
+        here = wanted is None or wanted in get_available_providers()
+        if wanted and here:
+            settings = msgspec.structs.replace(settings, providers=(wanted, CPU))
+        return Ran(
+            outputs=_outputs(model, feeds, settings, request.artifact.target),
+            ran_on="device" if here else "host",
+            device=wanted if wanted and here else get_device().lower(),
+            output_names=tuple(spec.name for spec in request.graph.outputs),
+        )
+
+    def diagnose(self, log: str, plan: Plan) -> Diagnosis:
+        """ONNX Runtime's one line says what is wrong; a missing kernel gets its own advice."""
+        line = log.strip().splitlines()[-1] if log.strip() else "no reason given"
+        kind, _, cause = line.partition(": ")
+        if kind == "not_implemented":
+            return Diagnosis(
+                code="CNV-7001",
+                cause=f"ONNX Runtime lacks a kernel: {cause}",
+                hint="it is mostly the type, not the opset: cast to float32 around the node, in the model",
+            )
+        return Diagnosis(
+            code="CNV-7001",
+            cause=f"ONNX Runtime refused the graph: {cause or line}",
+            hint="check the graph with onnx.checker, or convert with --option level=off to leave the optimizer out",
+        )

@@ -1,0 +1,262 @@
+"""Worker processes for the stages: the parent's side.
+
+A stage may crash the interpreter, hang, or eat the memory, and it imports what the command line must not. So stages
+run in workers. A *stage host* imports the libraries that every stage needs once, and forks a worker from itself for
+each use: a crash or a limit ends the worker alone, memory goes back with it, and nothing is imported twice.
+
+The host and its workers form one process group of their own. The host ends with the connection to us, so nothing is
+left when we are killed; a worker ends with the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from artifacts.errors import ModelConvertError, ResourceLimit
+from artifacts.runner import start
+
+T = TypeVar("T")
+Progress = Callable[[str], None]
+PRELOAD = ("numpy", "onnx", "onnxruntime")
+
+
+class StageBug(Exception):
+    """A stage raised something unexpected; the text is the worker's traceback."""
+
+
+class WorkerDied(Exception):
+    """A worker ended without an answer: a native fault, or a kill from outside."""
+
+    def __init__(self, signal_number: int, log_tail: str) -> None:
+        self.signal_number = signal_number
+        self.log_tail = log_tail
+        super().__init__(f"the worker process ended by {self.cause}")
+
+    @property
+    def cause(self) -> str:
+        """``SIGSEGV``, ``exit code 3``, …"""
+        if self.signal_number < 0:
+            return f"exit code {-self.signal_number}"
+        with contextlib.suppress(ValueError):
+            return signal.Signals(self.signal_number).name
+        return f"signal {self.signal_number}"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call gave back: its value as JSON, what it cost, and the user's source files that it imported."""
+
+    value: msgspec.Raw
+    seconds: float
+    cpu_seconds: float
+    peak_rss: int
+    sources: tuple[str, ...] = ()
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one call: ``seconds`` and ``memory`` in bytes of resident memory, 0 for none."""
+
+    seconds: float = 0.0
+    memory: int = 0
+
+
+class Worker:
+    """One worker process. Calls run one after another in it and share what they imported."""
+
+    def __init__(self, host: StageHost, connection: socket.socket, pid: int) -> None:
+        self._host = host
+        self._connection = connection
+        self._pid = pid
+        self._buffer = bytearray()
+
+    def call(self, function: str, *args: Any, limits: Limits | None = None) -> Answer:
+        """Call ``module:function`` with values (structs or JSON) in the worker.
+
+        Raises what the function raised where that is an expected failure, :class:`StageBug` for anything else,
+        :class:`WorkerDied` for a native fault, and :class:`ResourceLimit` at a limit (the worker is then gone).
+        """
+        order = {"call": function, "args": [json.loads(msgspec.json.encode(arg)) for arg in args]}
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.sendall(json.dumps(order).encode() + b"\n")
+        line = self._receive(limits or Limits(), function)
+        return _decode(line)
+
+    def _receive(self, limits: Limits, function: str) -> bytes:
+        begun = time.monotonic()
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._connection], [], [], 0.2)
+            if ready:
+                try:
+                    data = self._connection.recv(1 << 20)
+                except ConnectionResetError:
+                    data = b""
+                if not data:
+                    raise WorkerDied(self._host.status_of(self._pid), self._host.log_tail())
+                self._buffer += data
+            elif limits.seconds and time.monotonic() - begun > limits.seconds:
+                self.close()
+                raise _out_of_time(function, limits.seconds)
+            elif limits.memory and (used := _resident(self._pid)) > limits.memory:
+                self.close()
+                raise _out_of_memory(function, used, limits.memory)
+        line, _, rest = bytes(self._buffer).partition(b"\n")
+        self._buffer = bytearray(rest)
+        return line
+
+    def close(self) -> None:
+        """End the worker now."""
+        self._connection.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+
+
+def _decode(line: bytes) -> Answer:
+    message = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    if "error" in message:
+        told = msgspec.json.decode(message["error"], type=dict[str, Any])
+        error = ModelConvertError(told["code"], told["message"], hint=told["hint"])
+        error.exit_code = told["exit_code"]
+        raise error
+    if "bug" in message:
+        raise StageBug(msgspec.json.decode(message["bug"], type=str))
+    return msgspec.json.decode(line, type=Answer)
+
+
+def _stage_name(function: str) -> str:
+    return function.partition(":")[0].rpartition(".")[2]
+
+
+def _out_of_time(function: str, seconds: float) -> ResourceLimit:
+    return ResourceLimit(
+        "CNV-1001",
+        f"{_stage_name(function)} took longer than its limit of {seconds:.0f} s and was stopped",
+        hint="raise --timeout; finished stages are kept, so the next run goes on from here",
+    )
+
+
+def _out_of_memory(function: str, used: int, limit: int) -> ResourceLimit:
+    return ResourceLimit(
+        "CNV-1002",
+        f"{_stage_name(function)} used {used >> 20} MiB, more than its limit of {limit >> 20} MiB, and was stopped",
+        hint="raise the setting `memory` (CONVERT_MEMORY), or use a machine with more memory",
+    )
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+class StageHost:
+    """The process that workers are forked from; started with the first worker, ended by :meth:`close`."""
+
+    def __init__(self, log: Path, preload: Sequence[str] = PRELOAD) -> None:
+        self._log = log
+        self._preload = tuple(preload)
+        self._control: socket.socket | None = None
+        self._process: Any = None
+        self._lock = threading.Lock()
+        self._ended: dict[int, int] = {}
+        self._unread = bytearray()
+
+    @contextmanager
+    def worker(self) -> Iterator[Worker]:
+        """A fresh worker process, ended at the end of the block."""
+        worker = self._fork()
+        try:
+            yield worker
+        finally:
+            worker.close()
+
+    def begin(self) -> None:
+        """Start the host if it isn't running yet, without waiting for its imports."""
+        with self._lock:
+            self._begin()
+
+    def _begin(self) -> socket.socket:
+        if self._control is None:
+            ours, theirs = socket.socketpair()
+            self._process = start(
+                [sys.executable, "-m", "convert.worker", str(theirs.fileno()), *self._preload],
+                log=self._log,
+                pass_fds=(theirs.fileno(),),
+            )
+            theirs.close()
+            self._control = ours
+        return self._control
+
+    def _fork(self) -> Worker:
+        with self._lock:
+            control = self._begin()
+            ours, theirs = socket.socketpair()
+            try:
+                socket.send_fds(control, [b"fork\n"], [theirs.fileno()])
+                while (pid := self._next("pid")) is None:
+                    pass
+            except (BrokenPipeError, ConnectionResetError) as error:
+                raise WorkerDied(-1, self.log_tail()) from error
+            finally:
+                theirs.close()
+            return Worker(self, ours, pid)
+
+    def _next(self, wanted: str) -> int | None:
+        """Read one message of the host: a new worker's pid, or how one ended."""
+        assert self._control is not None
+        while b"\n" not in self._unread:
+            data = self._control.recv(65536)
+            if not data:
+                raise WorkerDied(-1, self.log_tail())
+            self._unread += data
+        line, _, rest = bytes(self._unread).partition(b"\n")
+        self._unread = bytearray(rest)
+        message = json.loads(line)
+        if "ended" in message:
+            self._ended[message["ended"]] = message["status"]
+        value = message.get(wanted)
+        return int(value) if value is not None else None
+
+    def status_of(self, pid: int) -> int:
+        """The signal that ended a worker, or minus its exit code."""
+        with self._lock:
+            while pid not in self._ended:
+                self._next("ended")
+            return self._ended.pop(pid)
+
+    def log_tail(self, size: int = 2000) -> str:
+        """The end of what the workers printed."""
+        try:
+            with self._log.open("rb") as stream:
+                stream.seek(max(0, self._log.stat().st_size - size))
+                return stream.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def close(self) -> None:
+        """End the host and every worker."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def __enter__(self) -> StageHost:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,300 @@
+"""``lower_model``: a model to another opset, one version at a time.
+
+Every step is a whole valid model again, so a rule needs to know only two versions of one operator, what it writes is
+taken further down by the rules of the operators it wrote, and types and shapes come from ONNX's own inference at each
+step. Nodes without an equivalent stay where they are until the end, so that all are reported at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import onnx
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+
+from convert.errors import UsageError
+from convert.lowering import functions, narrow, schemas, table
+from convert.lowering.facts import Scope, function_scope, infer, scope_of, subgraphs
+from convert.lowering.held import Held, drop_unused, hold, release
+from convert.lowering.refusal import LoweringRefused, Refusal
+from convert.lowering.site import Names, Refuse, Site
+
+Treat = Callable[[NodeProto, Scope], list[NodeProto]]
+MAX_ROUNDS = 8
+
+
+def lower_model(model: ModelProto, opset: int) -> ModelProto:
+    """See ``convert.lowering.lower``."""
+    if not schemas.OLDEST_TARGET <= opset <= schemas.NEWEST:
+        raise UsageError(
+            "CNV-4102",
+            f"opset {opset} can't be asked for: it must lie between {schemas.OLDEST_TARGET} and {schemas.NEWEST}",
+            hint=f"the installed onnx {onnx.__version__} knows opsets up to {schemas.NEWEST}",
+        )
+    table.load()
+    held = hold(model)
+    source = opset_of(held.model)
+    if source and source != opset:
+        if source > schemas.NEWEST:
+            raise LoweringRefused(opset, [_whole(source, opset, f"opset {source} is newer than the installed onnx")])
+        held = Held(_from_ancient(held.model, source, opset), held.payload) if source < 7 else held
+        Lowering(held.model, opset).run()
+    return release(held)
+
+
+def opset_of(model: ModelProto | FunctionProto) -> int:
+    """The version of the default operator set that a model or function imports; 0 where it imports none."""
+    return next((entry.version for entry in model.opset_import if schemas.main_domain(entry.domain)), 0)
+
+
+def set_opset(model: ModelProto | FunctionProto, opset: int) -> None:
+    """Write the version of the default operator set."""
+    for entry in model.opset_import:
+        if schemas.main_domain(entry.domain):
+            entry.version = opset
+
+
+def _whole(source: int, opset: int, reason: str) -> Refusal:
+    return Refusal(op="(model)", node="(model)", from_opset=source, to_opset=opset, reason=reason)
+
+
+def _from_ancient(model: ModelProto, source: int, opset: int) -> ModelProto:
+    """Bring a model from before opset 7, whose broadcasting was another, to opset 7 with ONNX's own converter."""
+    try:
+        return onnx.version_converter.convert_version(model, 7)
+    except RuntimeError as error:
+        raise LoweringRefused(opset, [_whole(source, opset, str(error).splitlines()[0])]) from error
+
+
+class Lowering:
+    """One model on its way to an opset; works on the given model in place."""
+
+    def __init__(self, model: ModelProto, opset: int) -> None:
+        self.model = model
+        self.opset = opset
+        self.names = Names(all_names(model))
+        self.refusals: dict[int, Refusal] = {}
+        self.refused: dict[str, Refusal] = {}
+        self.version = opset_of(model)
+
+    def run(self) -> None:
+        """Take the model all the way, or raise ``LoweringRefused``."""
+        self._local_functions()
+        while self.version != self.opset:
+            self._step(self.version + (1 if self.opset > self.version else -1))
+        if self.refused:
+            raise LoweringRefused(self.opset, tuple(self.refused.values()))
+        drop_unused(self.model)
+        lowest = schemas.ir_version(self.opset)
+        if self.model.functions:
+            lowest = max(lowest, 10 if any(f.overload for f in self.model.functions) else 8)
+        self.model.ir_version = min(self.model.ir_version, lowest) if self.model.ir_version > lowest else lowest
+
+    # ------------------------------------------------------------------------------------------------------- local functions
+
+    def _local_functions(self) -> None:
+        """Lower functions where that needs no types; put the others in the place of their calls."""
+        inline = []
+        for function in self.model.functions:
+            copy = FunctionProto()
+            copy.CopyFrom(function)
+            if self._lower_function(copy):
+                function.CopyFrom(copy)
+            else:
+                inline.append(function)
+        if inline:
+            self.model.CopyFrom(functions.inlined(self.model, inline))
+            self.names = Names(all_names(self.model))
+
+    def _lower_function(self, function: FunctionProto) -> bool:
+        version = opset_of(function)
+        if not version:
+            return True
+        while version != self.opset:
+            target = version + (1 if self.opset > version else -1)
+            scope = function_scope(function)
+            try:
+                nodes = convert_nodes(function.node, scope, lambda n, s, v=version, t=target: self._treat(n, s, v, t))
+                scope.add_nodes(nodes)
+                narrow.require_same_types(nodes, version, target)
+            except Refuse:
+                return False
+            del function.node[:]
+            function.node.extend(nodes)
+            version = target
+            set_opset(function, version)
+        return True
+
+    # ----------------------------------------------------------------------------------------------------------------- steps
+
+    def _step(self, target: int) -> None:
+        """One version down or up."""
+        changed = max(self.version, target)
+        if any(schemas.since(n.op_type, changed) == changed for n in walk(self.model.graph) if _main(n)):
+            self._expand(target)
+            self._convert(lambda n, s: self._treat(n, s, self.version, target))
+            set_opset(self.model, target)
+            self._narrow(target)
+        self.version = target
+        set_opset(self.model, target)
+
+    def _convert(self, treat: Treat) -> None:
+        """Run over all nodes of the model, subgraphs first, noting refusals."""
+        inferred = infer(self.model)
+        scope = scope_of(inferred.graph, old_ir=self.model.ir_version < 4)
+        convert_graph(self.model.graph, inferred.graph, scope, self._guarded(treat))
+        keep_types(self.model.graph, scope, set(self.refused))
+
+    def _guarded(self, treat: Treat) -> Treat:
+        def guarded(node: NodeProto, scope: Scope) -> list[NodeProto]:
+            key = node.output[0] if node.output else node.name
+            if key in self.refused:
+                return [node]
+            try:
+                return treat(node, scope)
+            except Refuse as reason:
+                self.refused[key] = Refusal(
+                    op=f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
+                    node=node.name or key,
+                    from_opset=self.version,
+                    to_opset=self.opset,
+                    reason=str(reason),
+                )
+                return [node]
+
+        return guarded
+
+    def _expand(self, target: int) -> None:
+        """Put ONNX's own function bodies in the place of operators that have no rule and are gone at the target."""
+        for _ in range(MAX_ROUNDS):
+            if not any(functions.must_expand(n, self.version, target) for n in walk(self.model.graph)):
+                return
+            self._convert(lambda n, s: functions.expand(n, s, self.names, self.version, target))
+
+    def _treat(self, node: NodeProto, scope: Scope, version: int, target: int) -> list[NodeProto]:
+        """What stands for a node of one version at the neighbouring version."""
+        step = max(version, target)
+        if not _main(node) or schemas.since(node.op_type, step) != step:
+            return [node]
+        going_down = step != target
+        rule = (table.DOWN if going_down else table.UP).get((node.op_type, step))
+        if rule is not None:
+            site = Site(node, scope, self.names, target)
+            rule(site)
+            return site.nodes
+        if not schemas.since(node.op_type, step - 1):
+            if not going_down:
+                return [node]
+            raise Refuse(f"{node.op_type} came with opset {step}, and nothing before has its meaning")
+        if step not in table.SAME.get(node.op_type, ()):
+            raise Refuse(f"there is no rule from version {step} to the one before")
+        return [without_defaults(node, step)] if going_down else [node]
+
+    def _narrow(self, target: int) -> None:
+        """Bring values whose type an operator does not take at the target into one that it takes, and back."""
+        for _ in range(MAX_ROUNDS):
+            changes = 0
+
+            def treat(node: NodeProto, scope: Scope) -> list[NodeProto]:
+                nonlocal changes
+                result = narrow.narrowed(node, scope, self.names, target)
+                changes += result is not None
+                return [node] if result is None else result
+
+            self._convert(treat)
+            if not changes:
+                return
+
+
+def _main(node: NodeProto) -> bool:
+    return schemas.main_domain(node.domain)
+
+
+def without_defaults(node: NodeProto, version: int) -> NodeProto:
+    """The node without attributes that its version brought, where they have their neutral default; else refuses."""
+    new, old = schemas.schema(node.op_type, version), schemas.schema(node.op_type, version - 1)
+    if new is None or old is None:
+        raise Refuse(f"{node.op_type} is deprecated at opset {version - 1}")
+    result = NodeProto()
+    result.CopyFrom(node)
+    del result.attribute[:]
+    for attribute in node.attribute:
+        if attribute.name in old.attributes:
+            result.attribute.append(attribute)
+            continue
+        default = new.attributes[attribute.name].default_value if attribute.name in new.attributes else None
+        if default is None or attribute.ref_attr_name or not _equal(attribute, default):
+            raise Refuse(f"attribute {attribute.name} came with version {version} and is not at its default")
+    if len(node.input) > old.max_input or len(node.output) > old.max_output:
+        raise Refuse(f"version {version} brought inputs or outputs that the version before does not have")
+    return result
+
+
+def _equal(one: onnx.AttributeProto, other: onnx.AttributeProto) -> bool:
+    if one.type != other.type:
+        return False
+    return bool(onnx.helper.get_attribute_value(one) == onnx.helper.get_attribute_value(other))
+
+
+# -------------------------------------------------------------------------------------------------------------- walking
+
+
+def convert_nodes(nodes: object, scope: Scope, treat: Treat) -> list[NodeProto]:
+    """Every node's replacement in order, its subgraphs converted first (without facts of their own)."""
+    result: list[NodeProto] = []
+    for node in nodes:  # type: ignore[attr-defined]
+        for graph in subgraphs(node):
+            convert_graph(graph, graph, scope_of(graph, scope), treat)
+        result.extend(treat(node, scope))
+    return result
+
+
+def convert_graph(graph: GraphProto, inferred: GraphProto, scope: Scope, treat: Treat) -> None:
+    """Convert a graph in place. ``inferred`` is the same graph with inferred types; ``scope`` is of it."""
+    result: list[NodeProto] = []
+    for node, twin in zip(graph.node, inferred.node, strict=True):
+        for inner, inner_twin in zip(subgraphs(node), subgraphs(twin), strict=True):
+            inner_scope = scope_of(inner_twin, scope)
+            convert_graph(inner, inner_twin, inner_scope, treat)
+        result.extend(treat(node, scope))
+    result = [_copied(node) for node in result]
+    del graph.node[:]
+    graph.node.extend(result)
+
+
+def _copied(node: NodeProto) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def keep_types(graph: GraphProto, scope: Scope, keys: set[str]) -> None:
+    """Write down the types of what refused nodes make, which inference no longer finds once their opset is gone."""
+    known = {info.name for info in (*graph.value_info, *graph.output)}
+    for node in graph.node:
+        if node.output and node.output[0] in keys:
+            for name in node.output:
+                found = scope.type_of(name)
+                if found is not None and name not in known:
+                    graph.value_info.append(onnx.helper.make_value_info(name, found))
+
+
+def walk(graph: GraphProto) -> Iterator[NodeProto]:
+    """All nodes of a graph, subgraphs included."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from walk(inner)
+
+
+def all_names(model: ModelProto) -> set[str]:
+    """Every value and node name of a model."""
+    names: set[str] = set()
+    graphs = [model.graph, *(inner for node in walk(model.graph) for inner in subgraphs(node))]
+    for graph in graphs:
+        names.update(info.name for info in (*graph.input, *graph.output, *graph.value_info))
+        names.update(tensor.name for tensor in graph.initializer)
+    nodes = [*walk(model.graph), *(node for function in model.functions for node in function.node)]
+    for node in nodes:
+        names.update((node.name, *node.input, *node.output))
+    return names

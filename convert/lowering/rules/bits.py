@@ -1,0 +1,43 @@
+"""Bitwise operators before opset 18: bit by bit in integer arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from convert.lowering.rules.elementwise import SIGNED, powers_of_two
+from convert.lowering.site import Site
+from convert.lowering.table import down
+
+T = TensorProto
+WIDTH = {T.INT8: 8, T.UINT8: 8, T.INT16: 16, T.UINT16: 16, T.INT32: 32, T.UINT32: 32, T.INT64: 64, T.UINT64: 64}
+
+
+@down("BitwiseNot", version=18)
+def all_bits_turned(site: Site) -> None:
+    kind = site.dtype(site.inp(0))
+    top = -1 if kind in SIGNED else (1 << WIDTH[kind]) - 1
+    site.end("Sub", site.scalar(top, kind), site.inp(0))
+
+
+@down("BitwiseAnd", "BitwiseOr", "BitwiseXor", version=18)
+def bit_by_bit(site: Site) -> None:
+    kind = site.dtype(site.inp(0))
+    left, right = (_bits(site, name, WIDTH[kind]) for name in site.node.input)
+    both = site.op("Mul", left, right)
+    match site.node.op_type:
+        case "BitwiseAnd":
+            result = both
+        case "BitwiseOr":
+            result = site.op("Sub", site.op("Add", left, right), both)
+        case _:
+            result = site.op("Sub", site.op("Sub", site.op("Add", left, right), both), both)
+    weighted = site.op("Mul", result, site.tensor(powers_of_two(WIDTH[kind])))
+    site.end("Cast", site.reduce("ReduceSum", weighted, [-1], keepdims=0), to=kind)
+
+
+def _bits(site: Site, name: str, width: int) -> str:
+    """The bits of integers along a new last dimension, as int64 zeros and ones."""
+    wide = site.unsqueeze(site.cast(name, T.UINT64), -1)
+    shifted = site.op("BitShift", wide, site.tensor(np.arange(width, dtype=np.uint64)), direction="RIGHT")
+    return site.cast(site.op("Mod", shifted, site.scalar(2, T.UINT64)), T.INT64)

@@ -1,0 +1,229 @@
+"""ONNX Runtime sessions: the one place that makes and runs them (in the worker: imports onnxruntime).
+
+Sessions never spin while they wait, never print, and keep big weights in the page cache instead of copying them. What
+ONNX Runtime raises becomes :class:`SessionFailed` with one line that holds no path of its build machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+import numpy as np
+from onnx import TensorProto, helper
+from onnxruntime.capi import onnxruntime_pybind11_state as native
+from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession, OrtValue
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Level = Literal["off", "basic", "extended", "all"]
+Kind = Literal["not_implemented", "invalid", "run", "feed", "memory"]
+
+BIG_FROM = 256 << 20
+"""From this many bytes of model on, a session maps weights and rewrites nothing."""
+QUIET = 4
+"""Fatal errors only: everything else comes as an exception."""
+CPU = "CPUExecutionProvider"
+
+LEVELS = {
+    "off": native.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": native.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": native.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": native.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+
+class SessionFailed(Exception):
+    """ONNX Runtime refused a model, its inputs, or failed to run it. ``str()`` is one clean line."""
+
+    def __init__(self, kind: Kind, line: str) -> None:
+        super().__init__(line)
+        self.kind = kind
+
+
+class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session is made. ``big``: map weights, no prepacking, no arena, no rewriting. ``threads`` 0: all cores."""
+
+    level: Level = "all"
+    threads: int = 0
+    big: bool = False
+    save_to: str = ""
+    """Write the optimized model here while the session is made."""
+    providers: tuple[str, ...] = (CPU,)
+
+
+def settings_for(model: Path) -> SessionSettings:
+    """Settings by the size of a model file and of the data files beside it that share its name."""
+    size = sum(path.stat().st_size for path in (model, model.with_name(f"{model.name}.data")) if path.is_file())
+    return SessionSettings(level="off", big=True) if size >= BIG_FROM else SessionSettings()
+
+
+def exact_settings(model: Path) -> SessionSettings:
+    """Settings for reference outputs: the graph as it stands, no node fused or folded."""
+    return msgspec.structs.replace(settings_for(model), level="off")
+
+
+def open_session(model: Path | bytes, settings: SessionSettings | None = None) -> InferenceSession:
+    """A session of a model file (or of a serialized model without external data).
+
+    Raises :class:`SessionFailed`: ``not_implemented`` where a kernel is missing, else ``invalid``.
+    """
+    chosen = settings or (settings_for(model) if isinstance(model, Path) else SessionSettings())
+    # The environment's own logger speaks before a session exists.
+    native.set_default_logger_severity(QUIET)
+    source = model if isinstance(model, bytes) else str(model)
+    try:
+        return InferenceSession(source, _options(chosen), providers=list(chosen.providers))
+    except ERRORS as error:
+        kind: Kind = "not_implemented" if "NOT_IMPLEMENTED" in str(error) else "invalid"
+        raise SessionFailed(kind, clean_line(str(error))) from error
+    except MemoryError as error:
+        raise SessionFailed("memory", "not enough memory to load the model") from error
+
+
+def _options(settings: SessionSettings) -> native.SessionOptions:
+    options = native.SessionOptions()
+    options.graph_optimization_level = LEVELS[settings.level]
+    options.intra_op_num_threads = settings.threads or len(os.sched_getaffinity(0))
+    options.inter_op_num_threads = 1
+    options.log_severity_level = QUIET
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if settings.big or settings.save_to:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    if settings.big:
+        options.enable_cpu_mem_arena = False
+        options.enable_mem_pattern = False
+    if settings.save_to:
+        options.optimized_model_filepath = settings.save_to
+    return options
+
+
+def run_session(session: InferenceSession, feeds: Mapping[str, Array]) -> list[Array]:
+    """Run a session once; outputs in the order of the model. Feeds that the model does not take are left out.
+
+    Raises :class:`SessionFailed`: ``feed`` for a missing input or a wrong dtype, ``run`` for a failure at run time.
+    """
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    checked = {node.name: _checked(node.name, node.type, feeds) for node in inputs}
+    special = [node.type for node in (*inputs, *outputs) if element_type(node.type) in SPECIAL]
+    try:
+        answer = _run_special(session, checked) if special else session.run(None, checked)
+    except ERRORS as error:
+        raise SessionFailed("run", clean_line(str(error))) from error
+    except MemoryError as error:
+        raise SessionFailed("memory", "not enough memory to run the model") from error
+    odd = [node.name for node, value in zip(outputs, answer, strict=True) if not isinstance(value, np.ndarray)]
+    if odd:
+        raise SessionFailed("run", f"outputs that are no tensors can't be compared: {', '.join(odd)}")
+    return cast(list[Array], answer)
+
+
+def stream_samples(
+    model: Path, feeds: Iterable[Mapping[str, Array]], settings: SessionSettings | None = None
+) -> Iterator[list[Array]]:
+    """Run a model on samples one after another; one sample's outputs at a time are held."""
+    session = open_session(model, settings)
+    for feed in feeds:
+        yield run_session(session, feed)
+
+
+def run_samples(
+    model: Path, feeds: Sequence[Mapping[str, Array]], settings: SessionSettings | None = None
+) -> list[list[Array]]:
+    """Run a model on each of a few samples: per sample, the outputs in the order of the model."""
+    return list(stream_samples(model, feeds, settings))
+
+
+# -------------------------------------------------------------------------------------------------- types and arrays
+
+
+def element_type(text: str) -> int:
+    """``TensorProto.FLOAT`` for ``tensor(float)``; 0 for sequences, maps and what ONNX does not know."""
+    name = text.removeprefix("tensor(").removesuffix(")")
+    return TYPES.get(name, 0) if text.startswith("tensor(") else 0
+
+
+TYPES = {name.lower(): number for name, number in TensorProto.DataType.items()}
+SPECIAL = {
+    number
+    for name, number in TensorProto.DataType.items()
+    if name == "BFLOAT16" or name.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
+}
+"""Types that numpy lacks: they go in and out as raw bytes."""
+
+
+def dtype_of(text: str) -> np.dtype[Any] | None:
+    """The numpy (or ``ml_dtypes``) dtype of ``tensor(float16)``; None where there is none."""
+    number = element_type(text)
+    return None if number in (0, TensorProto.STRING) else np.dtype(helper.tensor_dtype_to_np_dtype(number))
+
+
+def _checked(name: str, kind: str, feeds: Mapping[str, Array]) -> Array:
+    if name not in feeds:
+        raise SessionFailed(
+            "feed", f"no value for the input {name!r}; there are values for {', '.join(feeds) or 'none'}"
+        )
+    array = np.asarray(feeds[name])
+    wanted = dtype_of(kind)
+    if wanted is not None and array.dtype != wanted:
+        raise SessionFailed("feed", f"input {name!r} takes {wanted.name}, and the sample holds {array.dtype.name}")
+    # ascontiguousarray would make a scalar one-dimensional.
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def _run_special(session: InferenceSession, feeds: Mapping[str, Array]) -> list[Any]:
+    types = {node.name: element_type(node.type) for node in session.get_inputs()}
+    values = {name: _ort_value(array, types[name]) for name, array in feeds.items()}
+    answer = session.run_with_ort_values(None, values)
+    return [_array(value) for value in answer]
+
+
+def _ort_value(array: Array, number: int) -> OrtValue:
+    if number not in SPECIAL:
+        return OrtValue.ortvalue_from_numpy(array)
+    plain = array.view(f"u{array.dtype.itemsize}")
+    return OrtValue.ortvalue_from_numpy_with_onnx_type(plain, number)
+
+
+def _array(value: OrtValue) -> Any:
+    number = element_type(value.data_type()) if value.is_tensor() else 0
+    if number not in SPECIAL:
+        return value.numpy()
+    dtype = helper.tensor_dtype_to_np_dtype(number)
+    size = int(np.prod(value.shape(), dtype=np.int64)) * dtype.itemsize
+    data = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return np.frombuffer(data, dtype).reshape(value.shape()).copy()
+
+
+# ------------------------------------------------------------------------------------------------------------- errors
+
+
+def _error_types() -> tuple[type[Exception], ...]:
+    found = [kind for kind in vars(native).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    return (*found, RuntimeError, ValueError, TypeError, IndexError)
+
+
+ERRORS = _error_types()
+"""What ONNX Runtime raises: its own classes, and what pybind11 makes of C++ exceptions."""
+
+_NOISE = (
+    re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : "),
+    re.compile(r"/\S*onnxruntime/\S+\.(?:cc|h|cpp)(?::\d+)?"),
+    re.compile(r"^\s*\S+\(.*\)(?: const)?\s+(?=\S.* was false)"),
+    re.compile(r"\b(?:onnxruntime::)[\w:<>~]+\(.*?\)(?: \[with [^\]]*\])?(?: const)?"),
+    re.compile(r"^Exception during (?:initialization|loading): "),
+    re.compile(r"\s+"),
+)
+
+
+def clean_line(text: str, *, limit: int = 400) -> str:
+    """One line of what ONNX Runtime says, without codes, source positions and paths; at most ``limit`` characters."""
+    for pattern in _NOISE:
+        text = pattern.sub(" ", text).strip()
+    text = re.sub(r"(?:/[^\s/:'\"]+)+/(?=[^\s/:'\"]+)", "", text).strip(" :")
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

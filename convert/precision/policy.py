@@ -1,0 +1,92 @@
+"""What a precision does to a node: for each of its type parameters, the type stored and the type computed in.
+
+    fp16   float32 is stored and computed in float16 wherever ONNX's schema takes it
+    bf16   float32 is stored in bfloat16 wherever the schema takes it, and computed in float32 where no CPU kernel does
+    widen  bfloat16 and float64 stay as they are, and are computed in float32 where no CPU kernel takes them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx import NodeProto
+from onnx.defs import OpSchema
+
+from convert.precision.kernels import has_kernel, known_op
+
+F32, F16, BF16, F64 = "tensor(float)", "tensor(float16)", "tensor(bfloat16)", "tensor(double)"
+
+UNTOUCHED = frozenset(
+    {
+        # Their output takes the type of their input, or of an attribute, and few kernels exist.
+        *("EyeLike", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"),
+        # Quantized graphs bring their own precision; a cast between would hide the pattern that kernels look for.
+        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+    }
+)
+TYPED_BY_ATTRIBUTE = frozenset({"Cast", "ConstantOfShape"})
+"""Operators whose output type an attribute says; the attribute is changed along."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The type in which values are stored between nodes, and the one that a node computes in."""
+
+    storage: str
+    compute: str
+
+
+Choices = dict[str, Choice]
+"""By type parameter of the schema; one that is absent stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One precision. ``source`` values become ``storage``; ``widen`` keeps storage and changes only the computing."""
+
+    sources: tuple[str, ...]
+    storage: str = ""
+    emulate: bool = False
+    """Compute in float32 where no kernel takes the storage type; otherwise ONNX Runtime does that on its own."""
+
+    def choose(self, node: NodeProto, schema: OpSchema, bound: Mapping[str, str]) -> Choices:
+        """The choice for each type parameter that changes. ``bound``: the known types of the parameters."""
+        if node.op_type in UNTOUCHED or _holds_sequences(schema):
+            return {}
+        allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+        switched = {name: self.storage or kind for name, kind in bound.items() if kind in self.sources}
+        switched = {name: kind for name, kind in switched.items() if kind in allowed.get(name, ())}
+        if node.op_type not in TYPED_BY_ATTRIBUTE:
+            fed = {formal.type_str for formal in schema.inputs}
+            switched = {name: kind for name, kind in switched.items() if name in fed}
+        if not switched:
+            return {}
+        native = has_kernel(schema, {**bound, **switched})
+        plain = has_kernel(schema, {**bound, **dict.fromkeys(switched, F32)})
+        if self.emulate:
+            return self._emulated(switched, native, plain)
+        if native or plain or not known_op(schema.name, schema.domain, schema.since_version):
+            return {name: Choice(kind, kind) for name, kind in switched.items()}
+        return {}
+
+    def _emulated(self, switched: Mapping[str, str], native: bool, plain: bool) -> Choices:
+        if native:
+            return {name: Choice(kind, kind) for name, kind in switched.items()} if self.storage else {}
+        if self.storage or plain:
+            return {name: Choice(kind, F32) for name, kind in switched.items()}
+        return {}
+
+
+def _holds_sequences(schema: OpSchema) -> bool:
+    """Whether tensors go into or out of sequences here, whose element type can't change on its own."""
+    if schema.name == "Identity":
+        return False
+    return any(text.startswith(("seq(", "optional(")) for c in schema.type_constraints for text in c.allowed_type_strs)
+
+
+POLICIES: Mapping[str, Policy] = {
+    "fp16": Policy(sources=(F32,), storage=F16),
+    "bf16": Policy(sources=(F32,), storage=BF16, emulate=True),
+    "widen": Policy(sources=(BF16, F64), emulate=True),
+}

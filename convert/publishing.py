@@ -1,0 +1,118 @@
+"""publish: what a conversion knows of its artifacts, as manifests of the registry."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from artifacts.digest import canonical_json, file_entry
+from artifacts.manifest import ChainLink, Manifest, ModelSource
+from artifacts.publish import PublishRequest, TargetRelease, publish
+from convert.request import Conversion, StageRun, TargetResult, support_json, validation_json
+from convert.values import CompiledArtifact
+
+REPORTS = ("support.json", "validation.json")
+
+
+def publish_targets(
+    conversion: Conversion, compiled: dict[str, CompiledArtifact], root: Path
+) -> tuple[Conversion, StageRun]:
+    """Publish all targets of a conversion as one version; gives the conversion with its references."""
+    begun, cpu = time.monotonic(), time.process_time()
+    for result in conversion.targets:
+        _write_run(conversion, result)
+    releases = tuple(_release(conversion, result, compiled[result.target]) for result in conversion.targets)
+    request = PublishRequest(name=conversion.name, version=conversion.request.version, targets=releases)
+    published = publish(root, request)
+    run = StageRun(
+        stage="publish",
+        seconds=time.monotonic() - begun,
+        cpu_seconds=time.process_time() - cpu,
+        cached=published.already,
+        digest=published.digest,
+    )
+    refs = {target.target: target.ref for target in published.targets}
+    targets = tuple(_published(result, refs[result.target], run) for result in conversion.targets)
+    changed = msgspec.structs.replace(conversion, status="published", version=published.version, targets=targets)
+    return changed, run
+
+
+def _published(result: TargetResult, ref: str, run: StageRun) -> TargetResult:
+    assert result.artifact is not None
+    return msgspec.structs.replace(
+        result,
+        status="published",
+        stages=(*result.stages, run),
+        artifact=msgspec.structs.replace(result.artifact, ref=ref),
+    )
+
+
+def _release(conversion: Conversion, result: TargetResult, artifact: CompiledArtifact) -> TargetRelease:
+    folder = Path(result.folder)
+    sources = {entry.name: artifact.path(entry.name) for entry in artifact.files}
+    return TargetRelease(
+        manifest=_manifest(conversion, result, artifact),
+        sources={**sources, **{name: folder / name for name in REPORTS}},
+        records={"run.json": folder / "run.json"},
+        link=True,
+    )
+
+
+def _manifest(conversion: Conversion, result: TargetResult, artifact: CompiledArtifact) -> Manifest:
+    assert conversion.model is not None and result.report is not None and result.plan is not None
+    folder = Path(result.folder)
+    return Manifest(
+        model=ModelSource(format=conversion.model.format, sha256=conversion.model.sha256),
+        chain=tuple(
+            ChainLink(stage=run.stage, digest=run.digest, parent=run.parent) for run in result.stages if run.parent
+        ),
+        target=result.target,
+        soc=result.soc,
+        backend=result.backend,
+        precision=result.precision,
+        options=conversion.request.options,
+        plan=result.plan.argv,
+        toolchain=result.toolchain,
+        libraries=conversion.versions,
+        support=support_json(result.support) or {},
+        validation=validation_json(result) or {},
+        ran_on=result.report.ran_on,
+        files=artifact.files,
+        reports=tuple(file_entry(folder, name) for name in REPORTS),
+    )
+
+
+def _write_run(conversion: Conversion, result: TargetResult) -> None:
+    """``run.json``: times and machine facts, apart from what the artifact is."""
+    (Path(result.folder) / "run.json").write_bytes(canonical_json(run_facts(conversion, result.stages)))
+
+
+def run_facts(conversion: Conversion, stages: Sequence[StageRun]) -> dict[str, Any]:
+    """When, where and how fast a conversion ran."""
+    return {
+        "schema": 1,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "model": Path(conversion.request.load.path).name,
+        "machine": {
+            "system": platform.platform(),
+            "processor": platform.machine(),
+            "cores": len(os.sched_getaffinity(0)),
+            "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        },
+        "stages": [
+            {
+                "stage": run.stage,
+                "seconds": round(run.seconds, 3),
+                "cpu_seconds": round(run.cpu_seconds, 3),
+                "peak_rss": run.peak_rss,
+                "cached": run.cached,
+            }
+            for run in stages
+        ],
+    }

@@ -1,0 +1,148 @@
+"""Adopting an ONNX model: the form that later stages rely on, without changing what it computes.
+
+What is brought in order: an opset older than ONNX Runtime takes (raised), a newer IR version than the installed onnx
+knows (lowered), local functions (inlined), unsorted nodes, weights listed as inputs, dimensions of -1, node names,
+external data (one file, read only inside the model's folder).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import ModelProto, inliner, version_converter
+
+from convert.arrays import Array, load_npz
+from convert.errors import ExportError
+from convert.graphs import (
+    MODEL,
+    facts,
+    graphs_of,
+    model_entries,
+    opset_of,
+    read_model,
+    write_model,
+    write_samples,
+)
+from convert.normalize import name_nodes, strip_origin
+from convert.ort import SessionFailed, exact_settings, run_samples
+from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGraph
+
+OLDEST_OPSET = 7
+"""ONNX Runtime's kernels begin here; older graphs are raised."""
+RAISED_OPSET = 13
+
+
+def adopt_onnx(loaded: LoadedModel, source: LoadOptions, options: ExportOptions, folder: Path) -> OnnxGraph:
+    """Take an ONNX model over. The reference outputs are left out, with a note, where ONNX Runtime can't run it.
+
+    Raises :class:`ExportError` CNV-4006 for a graph that can't be brought in order.
+    """
+    path = Path(source.path).resolve()
+    model = read_model(path)
+    notes: list[Note] = []
+    model = _in_order(model, notes)
+    names = write_model(model, folder, weights_from=path.parent)
+    described = facts(model)
+    feeds, outputs = _reference(loaded, described, folder, notes)
+    files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs)])
+    return OnnxGraph(
+        parent=loaded.digest,
+        stage="export",
+        dims=loaded.dims,
+        sample_count=len(feeds),
+        made_by="onnx",
+        notes=tuple(notes),
+        files=files,
+        folder=str(folder),
+        **described,
+    )
+
+
+def _in_order(model: ModelProto, notes: list[Note]) -> ModelProto:
+    if model.ir_version > onnx.IR_VERSION:
+        notes.append(Note(level="warning", text=f"IR version {model.ir_version} lowered to {onnx.IR_VERSION}"))
+        model.ir_version = onnx.IR_VERSION
+    if model.functions:
+        notes.append(Note(text=f"inlined {len(model.functions)} local functions"))
+        model = inliner.inline_local_functions(model)
+    model = _sorted(model, notes)
+    model = _raised(model, notes)
+    _weights_out_of_inputs(model, notes)
+    _dynamic_dimensions(model)
+    strip_origin(model)
+    name_nodes(model)
+    return model
+
+
+def _sorted(model: ModelProto, notes: list[Note]) -> ModelProto:
+    """Nodes in topological order; onnx's own tools refuse any other."""
+    known = {value.name for value in model.graph.input} | {tensor.name for tensor in model.graph.initializer} | {""}
+    for node in model.graph.node:
+        if any(name not in known for name in node.input):
+            break
+        known.update(node.output)
+    else:
+        return model
+    import onnx_ir
+
+    notes.append(Note(text="nodes put in topological order", subject=node.name or node.op_type))
+    graph_model = onnx_ir.from_proto(model)
+    try:
+        graph_model.graph.sort()
+    except ValueError as error:
+        raise ExportError(
+            "CNV-4006",
+            f"the graph can't be put in order: {error}",
+            hint="it has a cycle, or a node reads a value that nothing makes; check how the file was written",
+        ) from error
+    return onnx_ir.to_proto(graph_model)
+
+
+def _raised(model: ModelProto, notes: list[Note]) -> ModelProto:
+    opset = opset_of(model)
+    if not 0 < opset < OLDEST_OPSET:
+        return model
+    notes.append(
+        Note(level="warning", text=f"opset {opset} raised to {RAISED_OPSET}: ONNX Runtime starts at {OLDEST_OPSET}")
+    )
+    try:
+        return version_converter.convert_version(model, RAISED_OPSET)
+    except (RuntimeError, ValueError) as error:
+        raise ExportError(
+            "CNV-4006",
+            f"opset {opset} can't be raised to {RAISED_OPSET}: {str(error).splitlines()[0][:200]}",
+            hint=f"export the model again at opset {OLDEST_OPSET} or higher",
+        ) from error
+
+
+def _weights_out_of_inputs(model: ModelProto, notes: list[Note]) -> None:
+    filled = {tensor.name for tensor in model.graph.initializer}
+    kept = [value for value in model.graph.input if value.name not in filled]
+    if len(kept) < len(model.graph.input):
+        notes.append(Note(text=f"{len(model.graph.input) - len(kept)} weights taken out of the graph's inputs"))
+        model.ir_version = max(model.ir_version, 4)
+        del model.graph.input[:]
+        model.graph.input.extend(kept)
+
+
+def _dynamic_dimensions(model: ModelProto) -> None:
+    for graph in graphs_of(model):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+                if dim.HasField("dim_value") and dim.dim_value < 0:
+                    dim.dim_param = f"{value.name}_{axis}"
+
+
+def _reference(
+    loaded: LoadedModel, described: dict[str, Any], folder: Path, notes: list[Note]
+) -> tuple[list[dict[str, Array]], list[list[Array]]]:
+    feeds = [load_npz(loaded.path(f"samples/{number:03d}.npz")) for number in range(loaded.sample_count)]
+    wanted = [spec.name for spec in described["inputs"]]
+    feeds = [{name: feed[name] for name in wanted if name in feed} for feed in feeds]
+    try:
+        return feeds, run_samples(folder / MODEL, feeds, exact_settings(folder / MODEL))
+    except SessionFailed as failure:
+        notes.append(Note(level="warning", text=f"ONNX Runtime can't run this graph: {failure}"))
+        return feeds, []

@@ -1,0 +1,159 @@
+"""export: ``LoadedModel ─▶ OnnxGraph``, checked against torch right away.
+
+A torch model is exported by ``dynamo`` (modules and exported programs) or ``torchscript`` (archives, and as the
+fallback). Each attempt is run on ONNX Runtime beside torch, on every sample and on a second size of each symbolic
+dimension; the first exporter whose numbers are right is taken, and what was wrong with the others is noted.
+An ONNX model is adopted: brought into the form that every later stage relies on (``convert.stages.adopt``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from convert.arrays import Array
+from convert.errors import ExportError
+from convert.graphs import MODEL, facts, model_entries, opset_of, read_model, write_model, write_samples
+from convert.loading.torch_models import Call, OpenModel, open_model, sample_calls
+from convert.normalize import normalize_export
+from convert.ort import SessionFailed, exact_settings, run_samples
+from convert.proof import departures
+from convert.stages.adopt import adopt_onnx
+from convert.torch_export import ExporterFailed, TorchRun, export_with, run_torch, second_size, tidy
+from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGraph
+
+EXPORTERS = {"torchscript": ("torchscript",), "exported_program": ("dynamo",)}
+OWN_OPSET = {"dynamo": 18, "torchscript": 17}
+"""The opset at which each exporter is at its best: dynamo's own, and the last before Reduce and Split changed."""
+
+
+def export_graph(loaded: LoadedModel, source: LoadOptions, options: ExportOptions, folder: Path) -> OnnxGraph:
+    """Export a model to ONNX and prove it against torch.
+
+    Raises :class:`ExportError`: CNV-4001 no exporter could do it, CNV-4002 the exported graph gives other numbers,
+    CNV-4003 the exporter asked for can't take this format, CNV-4004 the opset asked for was not reached.
+    """
+    if loaded.format == "onnx":
+        return adopt_onnx(loaded, source, options, folder)
+    model = open_model(loaded, source)
+    calls = sample_calls(loaded)
+    second = second_size(loaded, calls)
+    runs = [run_torch(model, call) for call in (*calls, *second)]
+    refusals: list[str] = []
+    for exporter in _exporters(loaded, options):
+        try:
+            return _attempt(exporter, model, loaded, _Samples(calls + second, runs), options, folder, refusals)
+        except (ExporterFailed, SessionFailed) as failure:
+            refusals.append(f"{exporter}: {failure}")
+    raise _refused(refusals)
+
+
+class _Samples:
+    """The calls that the export is checked with, and what torch gave for each."""
+
+    def __init__(self, calls: list[Call], runs: list[TorchRun]) -> None:
+        self.calls = calls
+        self.runs = runs
+
+
+def _exporters(loaded: LoadedModel, options: ExportOptions) -> tuple[str, ...]:
+    able = EXPORTERS.get(loaded.format, ("dynamo", "torchscript"))
+    if options.exporter == "auto":
+        return able
+    if options.exporter not in able:
+        raise ExportError(
+            "CNV-4003",
+            f"the {options.exporter} exporter can't take a model in the format {loaded.format}",
+            hint=f"leave --exporter out, or use --exporter {able[0]}",
+        )
+    return (options.exporter,)
+
+
+def _attempt(
+    exporter: str,
+    model: OpenModel,
+    loaded: LoadedModel,
+    samples: _Samples,
+    options: ExportOptions,
+    folder: Path,
+    refusals: list[str],
+) -> OnnxGraph:
+    opset = options.opset or OWN_OPSET[exporter]
+    raw = folder / "raw"
+    raw.mkdir(exist_ok=True)
+    export_with(exporter, model, loaded, samples.calls[0], opset, path=raw / MODEL, plain=samples.runs[0].plain)
+    proto = read_model(raw / MODEL)
+    normalize_export(proto, loaded.inputs, samples.runs[0].names)
+    reached = opset_of(proto)
+    if options.opset and reached != options.opset:
+        raise ExporterFailed(f"asked for opset {options.opset}, made {reached}")
+    names = write_model(proto, folder, weights_from=raw)
+    tidy(raw)
+    described = facts(proto)
+    feeds = [_feed([spec.name for spec in described["inputs"]], loaded, call) for call in samples.calls]
+    outputs = run_samples(folder / MODEL, feeds, exact_settings(folder / MODEL))
+    _check_against_torch(samples.runs, outputs)
+    files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs)])
+    notes = [*_notes(loaded, samples, described, refusals, exporter, reached)]
+    return OnnxGraph(
+        parent=loaded.digest,
+        stage="export",
+        dims=loaded.dims,
+        sample_count=len(feeds),
+        made_by=exporter,
+        notes=tuple(notes),
+        files=files,
+        folder=str(folder),
+        **described,
+    )
+
+
+def _feed(wanted: list[str], loaded: LoadedModel, call: Call) -> dict[str, Array]:
+    """The inputs that the graph kept, by name; leaves of a call come in the order of the signature."""
+    leaves = {spec.name: leaf for spec, leaf in zip(loaded.inputs, call.leaves(), strict=True)}
+    missing = [name for name in wanted if name not in leaves]
+    if missing:
+        raise ExporterFailed(f"the graph has inputs that the model does not have: {', '.join(missing)}")
+    return {name: leaves[name] for name in wanted}
+
+
+def _check_against_torch(runs: list[TorchRun], outputs: list[list[Array]]) -> None:
+    if departed := departures(runs[0].names, [run.outputs for run in runs], outputs):
+        raise ExporterFailed(f"ONNX Runtime gives other numbers than torch: {'; '.join(departed)}")
+
+
+def _notes(
+    loaded: LoadedModel, samples: _Samples, described: dict[str, Any], refusals: list[str], exporter: str, opset: int
+) -> list[Note]:
+    notes = [Note(text=f"exported by {exporter} at opset {opset}")]
+    if refusals:
+        notes.append(Note(level="warning", text=f"fell back to the {exporter} exporter: {' | '.join(refusals)}"))
+    kept = {spec.name for spec in described["inputs"]}
+    notes += [
+        Note(level="warning", text="the model does not use this input; the graph does not have it", subject=spec.name)
+        for spec in loaded.inputs
+        if spec.name not in kept
+    ]
+    notes += [Note(text=text) for text in samples.runs[0].left_out]
+    return notes
+
+
+def _refused(refusals: list[str]) -> ExportError:
+    wrong = [text for text in refusals if "gives other numbers" in text]
+    if wrong:
+        return ExportError(
+            "CNV-4002",
+            f"the exported graph is wrong: {' | '.join(refusals)}",
+            hint="try the other exporter (--exporter) or another --opset; the outputs named are where it departs",
+        )
+    if all("asked for opset" in text for text in refusals):
+        return ExportError(
+            "CNV-4004",
+            f"the opset was not reached: {' | '.join(refusals)}",
+            hint="leave --opset out: the graph is brought to the opset that the target wants after the export",
+        )
+    return ExportError(
+        "CNV-4001",
+        f"the model can't be exported: {' | '.join(refusals)}",
+        hint="what is named above has no ONNX form: rewrite it in the model, or export by hand and convert the .onnx",
+    )

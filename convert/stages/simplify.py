@@ -1,0 +1,150 @@
+"""simplify: ``OnnxGraph ─▶ OnnxGraph`` with onnxsim, bounded and checked; falls back with a reason.
+
+Each rung of :data:`LADDER` is tried until one gives a graph that keeps inputs, outputs and symbolic dimensions, does
+not grow, and gives the reference outputs on ONNX Runtime. Otherwise the graph is kept as it was.
+Initializers of a big model are kept out of the simplifier's sight: it folds nothing into them and copies none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from onnx import ModelProto
+
+from convert.bigmodel import hide_weights, show_weights
+from convert.graphs import (
+    MODEL,
+    carry_samples,
+    facts,
+    input_specs,
+    linked_graph,
+    model_entries,
+    output_specs,
+    read_model,
+    read_samples,
+    write_model,
+)
+from convert.normalize import name_nodes, strip_origin
+from convert.ort import SessionFailed, exact_settings, run_samples
+from convert.proof import departures
+from convert.values import Note, OnnxGraph, SimplifyOptions
+
+SAFE = "without folding constant conditions"
+LADDER: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("all passes", {}),
+    (SAFE, {"skipped_optimizers": ["eliminate_if_with_const_cond"]}),
+    (
+        "without folding constants",
+        {"skipped_optimizers": ["eliminate_if_with_const_cond"], "skip_constant_folding": True},
+    ),
+)
+HIDE_FROM = 1 << 20
+"""In a big model, initializers from this size on are hidden."""
+SLACK = 64 << 10
+"""Small graphs may grow by this much: onnxsim names nodes and infers shapes."""
+FOLD_LIMIT = "1MB"
+"""The simplifier folds no tensor larger than this into the graph."""
+
+
+class Rejected(Exception):
+    """A simplified graph that must not be used; the text says why."""
+
+
+def simplify_graph(graph: OnnxGraph, options: SimplifyOptions, folder: Path) -> OnnxGraph:
+    """Simplify a graph, or keep it and say why in ``notes``. Raises nothing of its own."""
+    if options.mode == "off":
+        return _kept(graph, options.reason or "asked for", folder)
+    if "reference/000.npz" not in {entry.name for entry in graph.files}:
+        return _kept(graph, "ONNX Runtime can't run the graph, so a change could not be proven", folder)
+    reasons = [options.reason] if options.reason else []
+    for name, arguments in LADDER if options.mode == "full" else LADDER[1:]:
+        try:
+            simplified = _simplified(graph, options, arguments)
+            names = write_model(simplified, folder, weights_from=Path(graph.folder))
+            _prove(graph, simplified, options, folder)
+        except (Rejected, SessionFailed) as rejection:
+            reasons.append(f"{name}: {rejection}")
+            continue
+        return _changed(graph, simplified, names, folder, reasons)
+    return _kept(graph, "; ".join(reasons), folder)
+
+
+def _simplified(graph: OnnxGraph, options: SimplifyOptions, arguments: dict[str, Any]) -> ModelProto:
+    import onnxsim
+
+    model = read_model(graph.model_path)
+    hidden = None
+    if graph.weight_bytes >= options.big_model or any(entry.name.endswith(".data") for entry in graph.files):
+        hidden = hide_weights(model, threshold=HIDE_FROM)
+    try:
+        simplified, _ = onnxsim.simplify(model, check_n=0, tensor_size_threshold=FOLD_LIMIT, **arguments)
+    except Exception as error:
+        raise Rejected(f"onnxsim failed: {str(error).strip().splitlines()[0][:200]}") from error
+    if hidden is not None:
+        show_weights(simplified, hidden)
+    strip_origin(simplified)
+    name_nodes(simplified)
+    return cast(ModelProto, simplified)
+
+
+def _prove(graph: OnnxGraph, simplified: ModelProto, options: SimplifyOptions, folder: Path) -> None:
+    """Check what must survive; raises :class:`Rejected`."""
+    if not simplified.graph.node:
+        raise Rejected("nothing is left of the graph: its outputs do not depend on its inputs")
+    if input_specs(simplified.graph) != graph.inputs:
+        raise Rejected("inputs or symbolic dimensions changed")
+    before = [(spec.name, spec.dtype, len(spec.shape)) for spec in graph.outputs]
+    after = [(spec.name, spec.dtype, len(spec.shape)) for spec in output_specs(simplified.graph)]
+    if before != after:
+        raise Rejected("outputs changed")
+    old = sum(entry.bytes for entry in graph.files if "/" not in entry.name)
+    new = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    if new > old * options.growth + SLACK:
+        raise Rejected(f"the file grew from {old} to {new} bytes")
+    feeds, wanted = read_samples(graph)
+    outputs = run_samples(folder / MODEL, feeds, exact_settings(folder / MODEL))
+    if departed := departures([spec.name for spec in graph.outputs], wanted, outputs):
+        raise Rejected(f"the numbers changed: {'; '.join(departed)}")
+
+
+def _changed(
+    graph: OnnxGraph, simplified: ModelProto, names: tuple[str, ...], folder: Path, reasons: list[str]
+) -> OnnxGraph:
+    described = facts(simplified)
+    notes = [Note(text=f"simplified from {graph.nodes} to {described['nodes']} nodes")]
+    if reasons:
+        notes.append(Note(level="warning", text=f"simplified with fewer passes: {'; '.join(reasons)}"))
+    return OnnxGraph(
+        parent=graph.digest,
+        stage="simplify",
+        dims=graph.dims,
+        sample_count=graph.sample_count,
+        made_by="onnxsim",
+        notes=tuple(notes),
+        files=tuple(sorted((*model_entries(folder, names, graph.files), *carry_samples(graph, folder)))),
+        folder=str(folder),
+        **described,
+    )
+
+
+def _kept(graph: OnnxGraph, reason: str, folder: Path) -> OnnxGraph:
+    for path in folder.glob("model.onnx*"):
+        path.unlink()
+    level: Literal["info", "warning"] = "info" if reason == "asked for" else "warning"
+    return OnnxGraph(
+        parent=graph.digest,
+        stage="simplify",
+        opset=graph.opset,
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        dims=graph.dims,
+        nodes=graph.nodes,
+        ops=graph.ops,
+        weight_bytes=graph.weight_bytes,
+        sample_count=graph.sample_count,
+        made_by=graph.made_by,
+        notes=(Note(level=level, text=f"kept unsimplified: {reason}"),),
+        files=linked_graph(graph, folder),
+        folder=str(folder),
+    )

@@ -1,0 +1,264 @@
+"""Running a torch model and exporting it: everything that touches ``torch.onnx`` (worker only, imports torch)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from convert.arrays import Array
+from convert.graphs import EXTERNAL_FROM
+from convert.loading.torch_models import Call, OpenModel, to_array
+from convert.values import DimRange, LoadedModel, TensorSpec
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+GLYPHS = re.compile(r"[^\x00-\x7f\u4e00-\u9fff]+")
+
+
+class ExporterFailed(Exception):
+    """One exporter could not do it, or its graph is wrong; the text is one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TorchRun:
+    """What torch gave for one call: tensors in order, their names, and what else stood among the outputs."""
+
+    names: tuple[str, ...]
+    outputs: list[Array]
+    left_out: tuple[str, ...]
+    plain: bool
+    """The model gives a tensor or a flat tuple of tensors, as exporters like it."""
+
+
+def run_torch(model: OpenModel, call: Call) -> TorchRun:
+    """Run a model in inference mode on one call. Raises :class:`ExporterFailed` with torch's own words in one line."""
+    try:
+        with torch.inference_mode():
+            result = model.run(call)
+    except Exception as error:
+        raise ExporterFailed(f"the model itself fails on the sample: {one_line(error)}") from error
+    found: list[tuple[str, torch.Tensor]] = []
+    left_out: list[str] = []
+    _flatten(result, "", found, left_out)
+    if not found:
+        raise ExporterFailed(f"the model gives no tensor (it gives {type(result).__name__})")
+    names = tuple(name or "output" for name, _ in found)
+    plain = isinstance(result, torch.Tensor) or (
+        isinstance(result, (tuple, list)) and all(isinstance(item, torch.Tensor) for item in result)
+    )
+    return TorchRun(names, [to_array(tensor) for _, tensor in found], tuple(left_out), plain)
+
+
+def _flatten(tree: Any, name: str, found: list[tuple[str, torch.Tensor]], left_out: list[str]) -> None:
+    """Tensors of an output in order, named by key, field or position."""
+    if isinstance(tree, torch.Tensor):
+        found.append((name, tree))
+        return
+    items = _items(tree)
+    if items is None:
+        where = name or "the output"
+        left_out.append(f"{where} is no tensor but {_shown(tree)}; it is not part of the graph")
+        return
+    for key, item in items:
+        position = f"output_{key}" if isinstance(key, int) and not name else str(key)
+        _flatten(item, f"{name}.{key}" if name else position, found, left_out)
+
+
+def _items(tree: Any) -> list[tuple[str | int, Any]] | None:
+    if isinstance(tree, Mapping):
+        return [(str(key), item) for key, item in tree.items()]
+    if hasattr(tree, "_fields"):
+        return [(field, getattr(tree, field)) for field in tree._fields]
+    if isinstance(tree, (tuple, list)):
+        return list(enumerate(tree))
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        return [(field.name, getattr(tree, field.name)) for field in dataclasses.fields(tree)]
+    return None
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, (int, float, bool, str, type(None))) else f"a {type(value).__name__}"
+
+
+class TensorOutputs(torch.nn.Module):
+    """A model whose outputs are flattened to a tuple of tensors, as ONNX can say them."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        """The inner model's tensors, in the order of :func:`run_torch`."""
+        found: list[tuple[str, torch.Tensor]] = []
+        _flatten(self.inner(*args, **kwargs), "", found, [])
+        return tuple(tensor for _, tensor in found)
+
+
+def export_with(
+    exporter: str, model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, path: Path, plain: bool
+) -> None:
+    """Export to ``path`` with one of torch's exporters. Raises :class:`ExporterFailed` in one clean line."""
+    run = _dynamo if exporter == "dynamo" else _torchscript
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            run(model, loaded, call, opset, path=path, plain=plain)
+    except Exception as error:
+        raise ExporterFailed(one_line(error)) from error
+
+
+def _dynamo(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, path: Path, plain: bool) -> None:
+    if model.program is not None:
+        subject, args, kwargs, shapes = model.program, (), None, None
+    else:
+        subject = model.module if plain else TensorOutputs(model.module)
+        args, kwargs = call.args, call.kwargs or None
+        shapes = _dynamic_shapes(loaded.inputs, call) if plain else None
+        if shapes is None and any(isinstance(dim, str) for spec in loaded.inputs for dim in spec.shape):
+            raise ExporterFailed("outputs that are no tensors can't be exported with symbolic dimensions by dynamo")
+    program = torch.onnx.export(
+        subject,
+        args,
+        kwargs=kwargs,
+        dynamo=True,
+        opset_version=opset,
+        dynamic_shapes=shapes,
+        verbose=False,
+    )
+    if program is None:
+        raise ExporterFailed("the exporter gave nothing")
+    program.save(str(path), external_data=_weight_bytes(model) >= EXTERNAL_FROM)
+
+
+def _weight_bytes(model: OpenModel) -> int:
+    holder = model.program if model.program is not None else model.module
+    return sum(tensor.numel() * tensor.element_size() for tensor in holder.state_dict().values() if tensor is not None)
+
+
+def _dynamic_shapes(specs: Sequence[TensorSpec], call: Call) -> Any:
+    """The tree of dynamic shapes that mirrors a call's arguments; None where nothing is symbolic."""
+    if not any(isinstance(dim, str) for spec in specs for dim in spec.shape):
+        return None
+    remaining = iter(specs)
+
+    def shape_of(_: torch.Tensor) -> dict[int, str] | None:
+        spec = next(remaining)
+        named = {axis: dim for axis, dim in enumerate(spec.shape) if isinstance(dim, str)}
+        return dict.fromkeys(named, torch.export.Dim.DYNAMIC) or None
+
+    args = tuple(map_leaves(arg, shape_of) for arg in call.args)
+    kwargs = {name: map_leaves(arg, shape_of) for name, arg in call.kwargs.items()}
+    return (*args, *kwargs.values()) if not kwargs else _by_parameter(call, args, kwargs)
+
+
+def _by_parameter(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    names = call.parameter_names()
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def map_leaves(tree: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """The same tree with every tensor changed and everything else that is no container made None."""
+    if isinstance(tree, torch.Tensor):
+        return change(tree)
+    if isinstance(tree, Mapping):
+        return {key: map_leaves(item, change) for key, item in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(map_leaves(item, change) for item in tree)
+    return None
+
+
+def _torchscript(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, path: Path, plain: bool) -> None:
+    subject = model.module if plain else TensorOutputs(model.module)
+    axes = {
+        spec.name: {axis: dim for axis, dim in enumerate(spec.shape) if isinstance(dim, str)} for spec in loaded.inputs
+    }
+    # A dict at the end of args would be read as keyword arguments; an empty one after it prevents that.
+    args = (*call.args, {}) if call.args and isinstance(call.args[-1], dict) and not call.kwargs else call.args
+    torch.onnx.export(
+        subject,
+        args,
+        str(path),
+        kwargs=call.kwargs or None,
+        dynamo=False,
+        opset_version=opset,
+        input_names=[spec.name for spec in loaded.inputs],
+        dynamic_axes={name: named for name, named in axes.items() if named} or None,
+        verbose=False,
+    )
+
+
+def second_size(loaded: LoadedModel, calls: Sequence[Call]) -> list[Call]:
+    """The first call at another size of every symbolic dimension that all samples have alike.
+
+    Values are the sample's own, repeated (or cut) along the dimension, so that an index stays a valid index.
+    Empty where there is no such dimension, or where its range has only one size.
+    """
+    sizes = _sizes_seen(loaded.inputs, calls)
+    ranges = {entry.name: entry for entry in loaded.dims}
+    wanted = {name: _other_size(next(iter(seen)), ranges.get(name)) for name, seen in sizes.items() if len(seen) == 1}
+    wanted = {name: size for name, size in wanted.items() if size not in sizes[name]}
+    if not wanted:
+        return []
+    remaining = iter(loaded.inputs)
+
+    def resized(tensor: torch.Tensor) -> torch.Tensor:
+        spec = next(remaining)
+        for axis, dim in enumerate(spec.shape):
+            if dim in wanted:
+                tensor = _resize(tensor, axis, wanted[str(dim)])
+        return tensor.clone()
+
+    return [calls[0].mapped(resized)]
+
+
+def _sizes_seen(specs: Sequence[TensorSpec], calls: Sequence[Call]) -> dict[str, set[int]]:
+    sizes: dict[str, set[int]] = {}
+    for call in calls:
+        for spec, leaf in zip(specs, call.leaves(), strict=True):
+            for axis, dim in enumerate(spec.shape):
+                if isinstance(dim, str):
+                    sizes.setdefault(dim, set()).add(leaf.shape[axis])
+    return sizes
+
+
+def _other_size(seen: int, allowed: DimRange | None) -> int:
+    """Another size that the range allows: one more, else one less; ``seen`` itself where there is none."""
+    if allowed is None:
+        return seen + 1
+    if allowed.sizes:
+        return next((size for size in allowed.sizes if size != seen), seen)
+    if not allowed.high or seen < allowed.high:
+        return seen + 1
+    return seen - 1 if seen - 1 >= max(allowed.low, 1) else seen
+
+
+def _resize(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    if tensor.shape[axis] == 0:
+        return tensor
+    index = torch.from_numpy(np.arange(size) % tensor.shape[axis])
+    return tensor.index_select(axis, index)
+
+
+def tidy(folder: Path) -> None:
+    """Drop the exporter's own files once the graph is written."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says, without colours, glyphs, C++ frames and the graph that torch prints behind it."""
+    cause = error
+    while cause.__cause__ is not None and type(cause).__module__.startswith("torch.onnx"):
+        cause = cause.__cause__
+    text = GLYPHS.sub("", ANSI.sub("", str(cause))).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = lines[0] if lines else ""
+    if said.startswith(("Failed to", "The following operation failed")) and len(lines) > 1:
+        said = lines[-1]
+    return f"{type(cause).__name__}: {said[:400]}" if said else type(cause).__name__

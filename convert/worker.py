@@ -1,0 +1,179 @@
+"""Worker processes for the stages: the child's side. ``python -m convert.worker SOCKET MODULE…``
+
+The host imports the modules, then forks a worker for each connection that it is handed. A worker answers calls, one
+JSON line each: ``{"call": "module:function", "args": […]}``; arguments are decoded by the function's annotations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import inspect
+import json
+import logging
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import sysconfig
+import time
+import traceback
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from artifacts.errors import disk_full
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Serve until the connection closes."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        _serve(control, wake_read)
+    finally:
+        os.killpg(0, signal.SIGKILL)
+
+
+def _serve(control: socket.socket, wake: int) -> None:
+    while True:
+        wanted: list[Any] = [control, wake]
+        ready, _, _ = select.select(wanted, [], [])
+        if wake in ready:
+            os.read(wake, 4096)
+            _report_ended(control)
+        if control in ready:
+            data, descriptors, _, _ = socket.recv_fds(control, 16, 4)
+            if not data:
+                return
+            for descriptor in descriptors:
+                _fork_worker(control, descriptor)
+
+
+def _report_ended(control: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        _send(control, {"ended": pid, "status": -code})
+
+
+def _send(connection: socket.socket, message: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _fork_worker(control: socket.socket, descriptor: int) -> None:
+    host = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(descriptor)
+        _send(control, {"pid": pid})
+        return
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != host:
+        os._exit(1)
+    control.close()
+    logging.basicConfig(level=logging.WARNING)
+    _answer_calls(socket.socket(fileno=descriptor))
+    os._exit(0)
+
+
+def _answer_calls(connection: socket.socket) -> None:
+    with connection.makefile("rb") as stream:
+        for line in stream:
+            order = json.loads(line)
+            answer = _answer(order["call"], order["args"])
+            sys.stdout.flush()
+            sys.stderr.flush()
+            try:
+                connection.sendall(answer + b"\n")
+            except (BrokenPipeError, ConnectionResetError):
+                return
+
+
+def _answer(call: str, args: list[Any]) -> bytes:
+    """Run one call; every way to end becomes one JSON object."""
+    begun, cpu = time.monotonic(), time.process_time()
+    try:
+        value = _run(call, args)
+    except Exception as error:  # noqa: BLE001  the boundary of the worker: everything travels to the parent
+        return _failure(error)
+    return msgspec.json.encode(
+        {
+            "value": value,
+            "seconds": time.monotonic() - begun,
+            "cpu_seconds": time.process_time() - cpu,
+            "peak_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "sources": user_sources(),
+        }
+    )
+
+
+def _run(call: str, args: list[Any]) -> Any:
+    module_name, _, function_name = call.partition(":")
+    function = getattr(importlib.import_module(module_name), function_name)
+    types = typing.get_type_hints(function)
+    names = list(inspect.signature(function).parameters)
+    values = [msgspec.convert(arg, types[name], dec_hook=_decode_path) for name, arg in zip(names, args, strict=False)]
+    return function(*values)
+
+
+def _decode_path(wanted: type, value: Any) -> Any:
+    return wanted(value) if wanted is Path else value
+
+
+def _failure(error: Exception) -> bytes:
+    as_json = getattr(error, "as_json", None)
+    if isinstance(error, OSError) and (full := disk_full(error, "a stage was writing")):
+        as_json = full.as_json
+    if as_json is not None:
+        return msgspec.json.encode({"error": as_json()})
+    if isinstance(error, MemoryError):
+        told = {
+            "code": "CNV-1002",
+            "message": "a stage ran out of memory",
+            "hint": "close other programs, or use a machine with more memory",
+            "exit_code": 10,
+        }
+        return msgspec.json.encode({"error": told})
+    return msgspec.json.encode({"bug": "".join(traceback.format_exception(error))})
+
+
+def user_sources() -> list[str]:
+    """Source files that were imported from outside the installed packages: the user's own code."""
+    installed = {
+        str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
+    installed.add(str(Path(__file__).resolve().parent.parent))
+    found = set()
+    for module in list(sys.modules.values()):
+        origin = getattr(module, "__file__", None)
+        if origin and origin.endswith(".py"):
+            path = str(Path(origin).resolve())
+            if not any(path.startswith(root + os.sep) for root in installed):
+                found.add(path)
+    return sorted(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""What a graph tells of its nodes: element types, ranks, constants, attributes, and where a node came from.
+
+Reads an ``onnx.ModelProto`` in memory and nothing else; no tensor's data is touched unless it is small.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from op_registry.conditions import Value
+
+SMALL = 64
+"""Constants of up to this many elements have their value read."""
+MAIN_DOMAINS = ("", "ai.onnx")
+
+Proto = Any
+"""A protobuf message of onnx."""
+
+
+@lru_cache(maxsize=1)
+def type_names() -> Mapping[int, str]:
+    """Element types by their number: ``1`` → ``float32``."""
+    from onnx import TensorProto
+
+    renamed = {"float": "float32", "double": "float64"}
+    names = {number: name.lower() for name, number in TensorProto.DataType.items()}
+    return {number: renamed.get(name, name) for number, name in names.items() if number}
+
+
+class Scope:
+    """Types, ranks and constants by name in one graph; a body sees its outer graph's."""
+
+    __slots__ = ("constants", "outer", "ranks", "types")
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        self.types: dict[str, str] = {}
+        self.ranks: dict[str, int] = {}
+        self.constants: dict[str, Proto] = {}
+        self.outer = outer
+
+    def dtype(self, name: str) -> str:
+        """The element type of a value, or nothing."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.types:
+                return scope.types[name]
+            scope = scope.outer
+        return ""
+
+    def rank(self, name: str) -> int | None:
+        """The rank of a value, where it is known."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.ranks:
+                return scope.ranks[name]
+            scope = scope.outer
+        return None
+
+    def constant(self, name: str) -> Proto | None:
+        """The tensor behind a constant value (a node for a Constant without one), or None."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.constants:
+                return scope.constants[name]
+            scope = scope.outer
+        return None
+
+    def learn_types(self, graph: Proto) -> None:
+        """Take the types and ranks that a graph states."""
+        names, types, ranks = type_names(), self.types, self.ranks
+        for infos in (graph.input, graph.output, graph.value_info):
+            for info in infos:
+                kind = info.type
+                if kind.HasField("tensor_type"):
+                    tensor = kind.tensor_type
+                    types[info.name] = names.get(tensor.elem_type, "")
+                    if tensor.HasField("shape"):
+                        ranks[info.name] = len(tensor.shape.dim)
+                else:
+                    types[info.name] = other_type(kind)
+        for tensor in graph.initializer:
+            types[tensor.name] = names.get(tensor.data_type, "")
+            ranks[tensor.name] = len(tensor.dims)
+
+    def learn_constants(self, graph: Proto) -> None:
+        """Take the initializers and Constant nodes of a graph."""
+        constants = self.constants
+        for tensor in graph.initializer:
+            constants[tensor.name] = tensor
+        for tensor in graph.sparse_initializer:
+            constants[tensor.values.name] = tensor
+        for node in graph.node:
+            if node.op_type == "Constant" and node.output:
+                constants[node.output[0]] = node
+
+
+def other_type(kind: Proto) -> str:
+    """``seq(tensor(float))`` and its like; nothing where the type isn't stated."""
+    names = {value: key for key, value in (("float", "float32"), ("double", "float64"))}
+    if kind.HasField("sequence_type"):
+        return f"seq({other_type(kind.sequence_type.elem_type)})"
+    if kind.HasField("optional_type"):
+        return f"optional({other_type(kind.optional_type.elem_type)})"
+    if kind.HasField("tensor_type"):
+        plain = type_names().get(kind.tensor_type.elem_type, "")
+        return f"tensor({names.get(plain, plain)})"
+    return ""
+
+
+class Node:
+    """The facts of one node, read when they are asked for (see ``conditions.NodeFacts``)."""
+
+    __slots__ = ("_attributes", "inputs", "outputs", "proto", "scope")
+
+    def __init__(self, proto: Proto, scope: Scope) -> None:
+        self.proto = proto
+        self.scope = scope
+        self.inputs = list(proto.input)
+        self.outputs = list(proto.output)
+        self._attributes: dict[str, Proto] | None = None
+
+    def attribute(self, name: str) -> Value:
+        """A written attribute's value; True where it is a tensor or a graph; None where it isn't written."""
+        if self._attributes is None:
+            self._attributes = {item.name: item for item in self.proto.attribute}
+        found = self._attributes.get(name)
+        return None if found is None else attribute_value(found)
+
+    def count(self, of: str) -> int:
+        """How many inputs or outputs are written, up to the last that isn't empty."""
+        names = self.inputs if of == "inputs" else self.outputs
+        return next((index + 1 for index in reversed(range(len(names))) if names[index]), 0)
+
+    def written(self, of: str, index: int) -> bool:
+        """Whether an input or output is written."""
+        names = self.inputs if of == "input" else self.outputs
+        return index < len(names) and bool(names[index])
+
+    def constant(self, index: int) -> bool:
+        """Whether an input is an initializer or comes from a Constant node."""
+        return self.scope.constant(self.inputs[index]) is not None
+
+    def value(self, index: int) -> Value:
+        """The value of a small constant input."""
+        found = self.scope.constant(self.inputs[index])
+        return None if found is None else constant_value(found)
+
+    def dtype(self, place: str) -> str:
+        """The element type of an input (``0``) or output (``o0``)."""
+        names, index = (self.outputs, place[1:]) if place[0] == "o" else (self.inputs, place)
+        number = int(index)
+        return self.scope.dtype(names[number]) if number < len(names) and names[number] else ""
+
+    def rank(self, index: int) -> int | None:
+        """The rank of an input, where it is known."""
+        return self.scope.rank(self.inputs[index]) if index < len(self.inputs) else None
+
+
+def attribute_value(item: Proto) -> Value:
+    """A plain value of an attribute; True for tensors, graphs and types."""
+    kind = item.type
+    if kind == 2:
+        return int(item.i)
+    if kind == 3:
+        return str(item.s.decode("utf-8", "replace"))
+    if kind == 1:
+        return float(item.f)
+    if kind == 7:
+        return list(item.ints)
+    if kind == 6:
+        return list(item.floats)
+    if kind == 8:
+        return [text.decode("utf-8", "replace") for text in item.strings]
+    return True
+
+
+def constant_value(found: Proto) -> Value:
+    """The value of an initializer or a Constant node, where it is small and lies in the file itself."""
+    if found.DESCRIPTOR.name == "NodeProto":
+        found = next(iter(found.attribute), None)
+        if found is None or found.type != 4:
+            return None if found is None else attribute_value(found)
+        found = found.t
+    if found.DESCRIPTOR.name != "TensorProto" or found.data_location == 1:
+        return None
+    size = 1
+    for dim in found.dims:
+        size *= dim
+    if size > SMALL or found.data_type == 8:
+        return None
+    from onnx import numpy_helper
+
+    try:
+        values: list[int | float] = numpy_helper.to_array(found).reshape(-1).tolist()
+    except (ValueError, TypeError):
+        return None
+    if not all(isinstance(item, int | float) for item in values):
+        return None
+    return values if found.dims else values[0]
+
+
+def module_path(node: Proto) -> str:
+    """The path of the PyTorch module that a node came from, where the exporter left it; empty otherwise.
+
+    torch's dynamo exporter writes ``pkg.torch.onnx.name_scopes`` (a list, outermost first, the node itself last) and
+    ``namespace``; its TorchScript exporter puts the path into the node's name (``/layer1/layer1.0/conv1/Conv``).
+    """
+    written = {item.key: item.value for item in node.metadata_props}
+    scopes = written.get("pkg.torch.onnx.name_scopes", "")
+    if scopes and len(scopes) < 4096:
+        try:
+            names = ast.literal_eval(scopes)
+        except (ValueError, SyntaxError):
+            names = []
+        if isinstance(names, list) and len(names) > 1:
+            return str(names[-2])
+    if namespace := written.get("namespace", ""):
+        parts = [part.split(": ")[0] for part in namespace.split("/")]
+        return next((part for part in reversed(parts[:-1]) if part), "")
+    name = str(node.name)
+    return _path_of(name.split("/")[1:-1]) if name.startswith("/") else ""
+
+
+def _path_of(parts: Iterable[str]) -> str:
+    path: list[str] = []
+    for part in parts:
+        if path and part.startswith(path[-1] + "."):
+            path[-1] = part
+        else:
+            path.append(part)
+    return ".".join(path)

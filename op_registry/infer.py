@@ -1,0 +1,84 @@
+"""Element types that follow from an operator's definition, for values that the graph itself says nothing of.
+
+Most operators give an output the type of an input, or always the same type; ONNX's schemas say which. That is enough
+for most graphs and costs a look-up per node. What it can't tell stays unknown, which refuses nothing.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from op_registry.graph import MAIN_DOMAINS, Scope, attribute_value, type_names
+
+Plan = tuple[tuple[int, str], ...]
+"""For each output: the number of the input whose type it has (-1: none) and the fixed type (empty: none)."""
+
+TYPED_BY_ATTRIBUTE = {"Cast": "to", "EyeLike": "dtype", "RandomNormal": "dtype", "RandomUniform": "dtype"}
+VALUE_ATTRIBUTES = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
+
+
+@lru_cache(maxsize=4096)
+def output_plan(domain: str, op: str, opset: int) -> Plan:
+    """How the types of an operator's outputs follow from its inputs; empty where they don't."""
+    from onnx import defs
+
+    try:
+        schema = defs.get_schema(op, opset, "" if domain in MAIN_DOMAINS else domain)
+    except defs.SchemaError:
+        return ()
+    fixed = {item.type_param_str: list(item.allowed_type_strs) for item in schema.type_constraints}
+    plan: list[tuple[int, str]] = []
+    for output in schema.outputs:
+        same = next((i for i, formal in enumerate(schema.inputs) if formal.type_str == output.type_str), -1)
+        only = fixed.get(output.type_str, [output.type_str])
+        plan.append((same, plain(only[0]) if same < 0 and len(only) == 1 else ""))
+    return tuple(plan)
+
+
+def plain(text: str) -> str:
+    """``tensor(float)`` → ``float32``."""
+    name = text.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def propagate(node: Any, scope: Scope, opset: int) -> None:
+    """Give the outputs of a node a type where one follows."""
+    types = scope.types
+    outputs = node.output
+    if not outputs or outputs[0] in types:
+        return
+    op = node.op_type
+    if op in TYPED_BY_ATTRIBUTE:
+        _by_attribute(node, scope, TYPED_BY_ATTRIBUTE[op])
+        return
+    if op in ("Constant", "ConstantOfShape"):
+        _by_value(node, scope)
+        return
+    plan = output_plan(node.domain, op, opset)
+    if not plan:
+        return
+    inputs = node.input
+    for name, (source, fixed) in zip(outputs, plan, strict=False):
+        if fixed:
+            types[name] = fixed
+        elif 0 <= source < len(inputs) and (dtype := scope.dtype(inputs[source])):
+            types[name] = dtype
+
+
+def _by_attribute(node: Any, scope: Scope, name: str) -> None:
+    for item in node.attribute:
+        if item.name == name:
+            number = attribute_value(item)
+            scope.types[node.output[0]] = type_names().get(number, "") if isinstance(number, int) else ""
+
+
+def _by_value(node: Any, scope: Scope) -> None:
+    dtype = "float32" if node.op_type == "ConstantOfShape" else ""
+    for item in node.attribute:
+        if item.name == "value" and item.type == 4:
+            dtype = type_names().get(item.t.data_type, "")
+        elif item.name in VALUE_ATTRIBUTES:
+            dtype = VALUE_ATTRIBUTES[item.name]
+    if dtype:
+        scope.types[node.output[0]] = dtype

@@ -1,0 +1,117 @@
+"""The vendors: one folder of ``data/`` each, described by its ``vendor.toml``."""
+
+from __future__ import annotations
+
+import difflib
+from functools import lru_cache
+
+import msgspec
+
+from op_registry.errors import UnknownVendor, UnknownVersion
+from op_registry.tables import DATA, malformed, read_toml
+from op_registry.values import Grade, State
+from op_registry.versions import in_range, is_version, range_fault
+
+
+class Era(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A span of toolchain versions that one table answers for, and where that table comes from."""
+
+    id: str
+    versions: str
+    source: str
+    checked: str
+
+
+class Ceiling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From which opset on (the one after ``opset``) every node of a graph gets this state."""
+
+    opset: int
+    state: State
+    grade: Grade
+    reason: str
+    source: str
+
+
+class Vendor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What holds for a vendor's toolchain as a whole. ``name`` is its folder in ``data/``."""
+
+    name: str = ""
+    title: str
+    aliases: tuple[str, ...] = ()
+    toolchain: str
+    backend: str
+    opset_min: int
+    opset_max: int
+    opset_default: int
+    default_version: str
+    functions: str
+    """``inline``: model-local functions are expanded; ``refused``: they stop the toolchain; ``unknown``."""
+    unlisted: State
+    """The state of an operator that no row names."""
+    unlisted_grade: Grade
+    unlisted_reason: str
+    unlisted_hint: str = ""
+    lacking: State = "unknown"
+    """The state of a node whose element type isn't among those that its row names."""
+    version_alias: dict[str, str] = {}
+    """Other names of versions: ``rocm-7.2`` → ``2.15``."""
+    ceiling: Ceiling | None = None
+    era: tuple[Era, ...] = ()
+
+
+@lru_cache(maxsize=1)
+def all_vendors() -> dict[str, Vendor]:
+    """Every vendor by name."""
+    names = sorted(path.parent.name for path in DATA.glob("*/vendor.toml"))
+    return {name: _read_vendor(name) for name in names}
+
+
+def _read_vendor(name: str) -> Vendor:
+    path = DATA / name / "vendor.toml"
+    vendor = msgspec.structs.replace(read_toml(path, Vendor), name=name)
+    for era in vendor.era:
+        if fault := range_fault(era.versions):
+            raise malformed(path, 0, f"era {era.id!r}: {fault}")
+    return vendor
+
+
+def find_vendor(text: str) -> Vendor:
+    """A vendor by name or alias, whatever the case. Raises UnknownVendor (CNV-2503) with the nearest names."""
+    wanted = text.strip().casefold()
+    for vendor in all_vendors().values():
+        if wanted in (vendor.name, *vendor.aliases):
+            return vendor
+    names = sorted(all_vendors())
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) or names
+    raise UnknownVendor("CNV-2503", f"no vendor is called {text!r}", hint=f"one of: {', '.join(near)}")
+
+
+def resolve_version(vendor: Vendor, text: str) -> str:
+    """The toolchain version that a text means; empty: the vendor's default.
+
+    Raises:
+        UnknownVersion: CNV-2502, the text is no version of this toolchain.
+    """
+    if not text:
+        return vendor.default_version
+    wanted = text.strip().casefold().removeprefix(vendor.toolchain.casefold()).lstrip("-_ ")
+    wanted = _aliased(vendor, wanted)
+    if not is_version(wanted) or (vendor.era and era_of(vendor, wanted) is None):
+        known = ", ".join([*(era.versions or "any" for era in vendor.era), *vendor.version_alias]) or "any number"
+        raise UnknownVersion("CNV-2502", f"{text!r} is no version of {vendor.toolchain}", hint=f"known: {known}")
+    return wanted
+
+
+def _aliased(vendor: Vendor, wanted: str) -> str:
+    """A version by its alias; ``rocm-7.2.1`` falls back on ``rocm-7.2``."""
+    name = wanted.replace("_", "-").replace(" ", "-")
+    while name:
+        if name in vendor.version_alias:
+            return vendor.version_alias[name]
+        name = name.rpartition(".")[0]
+    return wanted
+
+
+def era_of(vendor: Vendor, version: str) -> Era | None:
+    """The era whose table answers for a version."""
+    return next((era for era in vendor.era if in_range(version, era.versions)), None)
