@@ -121,7 +121,7 @@ def copy_hashed(source: Path, target: Path, *, mode: int = 0o444) -> tuple[str, 
 
 
 def link_durable(source: Path, target: Path) -> bool:
-    """Hard-link a file under a new name, its content synced; False where the file system can't."""
+    """Hard-link a file under a new name, its content synced and its age new; False where the file system can't."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -135,6 +135,7 @@ def link_durable(source: Path, target: Path) -> bool:
         os.close(descriptor)
     with contextlib.suppress(PermissionError):
         target.chmod(0o444)
+    touch(target)
     return True
 
 

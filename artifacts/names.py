@@ -18,10 +18,12 @@ NAME_PATTERN = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?
 TAG_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 DIGEST_PATTERN = re.compile(r"sha256:[0-9a-f]{64}")
 VERSION_PATTERN = re.compile(
-    r"([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?"
+    r"([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?"
+    r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 )
 CHANNEL_PATTERN = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
-REVISION_SUFFIX = re.compile(r"(?:-|(?<=[0-9A-Za-z])\.)r([0-9]{1,9})$")
+REVISION_PATTERN = re.compile(r"(?:([0-9.]+)-|(.+-.+)\.)r([0-9]{1,9})")
+"""A revision: ``1.0.0-r2``, or ``1.0.0-rc1.r2`` of a pre-release."""
 TARGET_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 
 MAX_NAME = 180
@@ -116,12 +118,17 @@ def version_key(version: str) -> tuple[object, ...]:
     match = VERSION_PATTERN.fullmatch(version)
     if match is None:
         return (-1, -1, -1, 0, (), 0, version)
-    major, minor, patch, extra, build = match.groups()
-    revision = REVISION_SUFFIX.search("-" + extra) if extra else None
-    extra = ("-" + extra)[: revision.start()].removeprefix("-") if extra and revision else extra
-    identifiers = tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in (extra or "").split("."))
+    major, minor, patch, _, build = match.groups()
+    stem, number = _split_revision(version.partition("+")[0])
+    extra = stem.partition("-")[2]
+    identifiers = tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in extra.split("."))
     numbers = (int(major), int(minor or 0), int(patch or 0))
-    return (*numbers, 0 if extra else 1, identifiers, int(revision.group(1)) if revision else 0, build or "")
+    return (*numbers, 0 if extra else 1, identifiers, number, build or "")
+
+
+def _split_revision(stem: str) -> tuple[str, int]:
+    match = REVISION_PATTERN.fullmatch(stem)
+    return (match.group(1) or match.group(2), int(match.group(3))) if match else (stem, 0)
 
 
 def next_patch(versions: list[str]) -> str:
@@ -137,7 +144,7 @@ def next_patch(versions: list[str]) -> str:
 def base_version(version: str) -> str:
     """The version that a revision revises: ``1.0.0`` of ``1.0.0-r2``; other versions stay as they are."""
     stem, plus, build = version.partition("+")
-    return REVISION_SUFFIX.sub("", stem) + plus + build
+    return _split_revision(stem)[0] + plus + build
 
 
 def next_revision(version: str, taken: set[str]) -> str:

@@ -25,7 +25,7 @@ def print_json(value: Any, **extra: Any) -> None:
     click.echo(msgspec.json.encode(document).decode())
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table that fits the terminal; piped, it isn't cut."""
     from rich import box
     from rich.console import Console
@@ -35,7 +35,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 500
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         table.add_column(name, overflow="fold")
     for row in rows:

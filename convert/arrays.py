@@ -36,7 +36,7 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
 def load_npz(path: Path) -> dict[str, Array]:
     """Read arrays in the order they were written. Raises ValueError or OSError for a file that is none of ours."""
     arrays: dict[str, Array] = {}
-    with np.load(path, allow_pickle=False) as stored:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
         for key in stored.files:
             name, mark, dtype = key.rpartition(MARK)
             extension = _extension_dtype(dtype) if mark else None

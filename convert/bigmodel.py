@@ -10,7 +10,8 @@ bytes costs neither N bytes of memory nor N bytes of disk per stage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -20,7 +21,7 @@ import onnx
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from convert.errors import LoadError, disk_full
-from convert.links import link_or_copy
+from convert.links import copy_file, link_or_copy
 
 __all__ = [
     "Hidden",
@@ -34,8 +35,10 @@ __all__ = [
     "nbytes",
     "place_weights",
     "refer",
+    "refer_as",
     "reference_of",
     "show_weights",
+    "stored_type",
     "tensor_array",
     "write_weights",
 ]
@@ -76,7 +79,7 @@ def reference_of(tensor: TensorProto, folder: Path) -> Reference:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     path = _contained(entries.get("location", ""), folder, tensor.name)
     offset = _number(entries.get("offset", "0"), tensor.name)
-    needed = nbytes(tensor)
+    needed = _nbytes(tensor.dims, stored_type(tensor))
     length = _number(entries.get("length", "0"), tensor.name) or needed
     size = path.stat().st_size if path.is_file() else -1
     if size < 0 or length < needed or offset + needed > size:
@@ -114,10 +117,11 @@ def _number(text: str, name: str) -> int:
 
 def nbytes(tensor: TensorProto) -> int:
     """Size of a tensor's values in bytes, by its shape and type (4-bit types: two values in a byte)."""
-    count = 1
-    for dim in tensor.dims:
-        count *= dim
-    return (count * _bits(tensor.data_type) + 7) // 8
+    return _nbytes(tensor.dims, tensor.data_type)
+
+
+def _nbytes(dims: Sequence[int], data_type: int) -> int:
+    return (math.prod(dims) * _bits(data_type) + 7) // 8
 
 
 def _bits(data_type: int) -> int:
@@ -136,7 +140,7 @@ def tensor_array(tensor: TensorProto, folder: Path) -> Array:
     if not is_external(tensor):
         return numpy_helper.to_array(tensor)
     reference = reference_of(tensor, folder)
-    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    dtype = helper.tensor_dtype_to_np_dtype(stored_type(tensor))
     if reference.length == 0 or _bits(tensor.data_type) < 8:
         data = np.fromfile(reference.path, np.uint8, reference.length, offset=reference.offset).tobytes()
         inline = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
@@ -197,6 +201,9 @@ def _stream(tensor: TensorProto, folder: Path, stream: IO[bytes]) -> None:
         raw = tensor.raw_data or numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
         stream.write(raw)
         return
+    if stored_type(tensor) != tensor.data_type:
+        _stream_cast(tensor, folder, stream)
+        return
     reference = reference_of(tensor, folder)
     with reference.path.open("rb") as source:
         source.seek(reference.offset)
@@ -204,6 +211,15 @@ def _stream(tensor: TensorProto, folder: Path, stream: IO[bytes]) -> None:
         while left and (part := source.read(min(CHUNK, left))):
             stream.write(part)
             left -= len(part)
+
+
+def _stream_cast(tensor: TensorProto, folder: Path, stream: IO[bytes]) -> None:
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    values = tensor_array(tensor, folder).reshape(-1)
+    step = CHUNK // values.dtype.itemsize
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for begin in range(0, values.size, step):
+            stream.write(values[begin : begin + step].astype(dtype).tobytes())
 
 
 def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
@@ -215,20 +231,40 @@ def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
     tensor.CopyFrom(kept)
 
 
-def place_weights(model: ModelProto, source: Path, data: Path) -> bool:
+STORED_AS = "stored_as"
+
+
+def refer_as(tensor: TensorProto, data_type: int) -> None:
+    """Give an external tensor another type, in which :func:`write_weights` will write it (in place).
+
+    Until then the reference says in an entry of its own in which type the bytes are stored.
+    """
+    if stored_type(tensor) == tensor.data_type:
+        tensor.external_data.add(key=STORED_AS, value=str(tensor.data_type))
+    tensor.data_type = data_type
+
+
+def stored_type(tensor: TensorProto) -> int:
+    """The type in which a tensor's bytes are stored: its own, unless it waits to be cast."""
+    found = next((entry.value for entry in tensor.external_data if entry.key == STORED_AS), "")
+    return int(found) if found.isdigit() and is_external(tensor) else tensor.data_type
+
+
+def place_weights(model: ModelProto, source: Path, data: Path, *, link: bool = True) -> bool:
     """Bring the external weights of a model whose folder is ``source`` into the file ``data`` (in place).
 
-    Where all lie in one file, that file is linked; otherwise they are streamed together. Says whether there are any.
+    Where all lie in one file, that file is linked (copied with ``link=False``: a second name on a user's own file
+    would make onnx refuse it there); otherwise they are streamed together. Says whether there are any.
     """
     tensors = external_tensors(model)
     if not tensors:
         return False
     references = [reference_of(tensor, source) for tensor in tensors]
     files = {reference.path for reference in references}
-    if len(files) > 1:
+    if len(files) > 1 or any(stored_type(tensor) != tensor.data_type for tensor in tensors):
         write_weights(tensors, data, source)
         return True
-    link_or_copy(files.pop(), data)
+    (link_or_copy if link else copy_file)(files.pop(), data)
     for tensor, reference in zip(tensors, references, strict=True):
         refer(tensor, data.name, reference.offset, reference.length)
     return True

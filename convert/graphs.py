@@ -30,13 +30,13 @@ def read_model(path: Path) -> ModelProto:
     return onnx.load(str(path), load_external_data=False)
 
 
-def write_model(model: ModelProto, folder: Path, *, weights_from: Path) -> tuple[str, ...]:
+def write_model(model: ModelProto, folder: Path, *, weights_from: Path, link: bool = True) -> tuple[str, ...]:
     """Write ``model.onnx`` into ``folder`` and give the names of the files written.
 
     External weights come from the folder ``weights_from`` into ``model.onnx.data``, linked where they lie in one
-    file. From :data:`EXTERNAL_FROM` bytes of inline weights on, those are moved there too.
+    file (never a user's own: ``link=False``). From :data:`EXTERNAL_FROM` bytes of inline weights on, those are moved there too.
     """
-    if not place_weights(model, weights_from, folder / WEIGHTS) and inline_bytes(model) >= EXTERNAL_FROM:
+    if not place_weights(model, weights_from, folder / WEIGHTS, link=link) and inline_bytes(model) >= EXTERNAL_FROM:
         externalize(model, folder / WEIGHTS)
     with (folder / MODEL).open("wb") as stream:
         stream.write(model.SerializeToString(deterministic=True))

@@ -20,10 +20,11 @@ def link_or_copy(source: Path, destination: Path) -> None:
     try:
         os.link(source, destination)
     except OSError:
-        _copy(source, destination)
+        copy_file(source, destination)
 
 
-def _copy(source: Path, destination: Path) -> None:
+def copy_file(source: Path, destination: Path) -> None:
+    """Copy a file's content. Raises ResourceLimit CNV-1003 where the disk is full."""
     try:
         shutil.copyfile(source, destination)
     except OSError as error:

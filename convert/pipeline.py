@@ -209,10 +209,9 @@ class _Run:
 
     def _publish(self, name: str, model: ModelFile, results: list[TargetResult]) -> Conversion:
         ended = self._ended(name, model, results)
-        if ended.error or self.request.until != "publish":
-            return self._reported(ended)
-        if not self.request.publish:
-            return self._reported(ended)
+        self._reported(ended)
+        if ended.error or self.request.until != "publish" or not self.request.publish:
+            return ended
         try:
             with self._guarded("publish"):
                 self.stages.tell(Event(target="", stage="publish"))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from artifacts.digest import canonical_json, file_entry
-from artifacts.manifest import ChainLink, Manifest, ModelSource
+from artifacts.manifest import RECORD_NAMES, ChainLink, Manifest, ModelSource
 from artifacts.publish import PublishRequest, TargetRelease, publish
 from convert.request import Conversion, StageRun, TargetResult, support_json, validation_json
 from convert.values import CompiledArtifact
@@ -59,7 +59,7 @@ def _release(conversion: Conversion, result: TargetResult, artifact: CompiledArt
     return TargetRelease(
         manifest=_manifest(conversion, result, artifact),
         sources={**sources, **{name: folder / name for name in REPORTS}},
-        records={"run.json": folder / "run.json"},
+        records={name: folder / name for name in RECORD_NAMES},
         link=True,
     )
 

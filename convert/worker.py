@@ -164,7 +164,8 @@ def user_sources() -> list[str]:
     installed = {
         str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")
     }
-    installed.add(str(Path(__file__).resolve().parent.parent))
+    home = Path(__file__).resolve().parent.parent
+    installed |= {str(home / package) for package in ("convert", "artifacts", "op_registry", "flows")}
     found = set()
     for module in list(sys.modules.values()):
         origin = getattr(module, "__file__", None)

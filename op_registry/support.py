@@ -25,6 +25,8 @@ from op_registry.versions import in_range
 Name = tuple[str, str]
 """Domain (empty: ai.onnx) and operator."""
 GRAPH = "(graph)"
+ANY = ("", "*")
+"""The name of rules that speak of every operator."""
 S = TypeVar("S")
 
 
@@ -61,6 +63,8 @@ class SupportTable(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of this site's overlay; they are asked first."""
     newest_opset: int = 0
     """The newest opset that the toolchain loads; 0: not stated."""
+    anywhere: Mapping[str, Name] = {}
+    """Operators by name alone, for toolchains that ignore domains."""
 
     def with_site(self, rows: Iterable[OpRow]) -> SupportTable:
         """The same table with a site's own rows in front."""
@@ -95,6 +99,7 @@ def load_support(vendor_name: str, version: str) -> SupportTable:
 
 def _table(vendor: Vendor, version: str, rows: list[OpRow], newest: int) -> SupportTable:
     folder = DATA / vendor.name
+    by_name = {row.op: (row.domain, row.op) for row in rows if row.state != "refused"}
     return SupportTable(
         vendor=vendor,
         version=version,
@@ -103,6 +108,7 @@ def _table(vendor: Vendor, version: str, rows: list[OpRow], newest: int) -> Supp
         rules=_grouped((rule.name, rule) for rule in _read_rules(folder, version)),
         kernels=_read_kernels(folder / "kernels.csv"),
         newest_opset=newest,
+        anywhere=by_name if vendor.domains == "ignored" else {},
     )
 
 

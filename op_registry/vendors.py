@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from functools import lru_cache
 
 import msgspec
@@ -46,6 +47,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     default_version: str
     functions: str
     """``inline``: model-local functions are expanded; ``refused``: they stop the toolchain; ``unknown``."""
+    domains: str = "read"
+    """``ignored``: the toolchain looks at an operator's name only, whatever its domain."""
     unlisted: State
     """The state of an operator that no row names."""
     unlisted_grade: Grade
@@ -103,11 +106,12 @@ def resolve_version(vendor: Vendor, text: str) -> str:
 
 
 def _aliased(vendor: Vendor, wanted: str) -> str:
-    """A version by its alias; ``rocm-7.2.1`` falls back on ``rocm-7.2``."""
-    name = wanted.replace("_", "-").replace(" ", "-")
+    """A version by its alias. ``rocm7.2``, ``rocm-7.2.1`` and ``7.2`` all find ``rocm-7.2``."""
+    name = re.sub(r"^([a-z]+)[\s_\-]*(?=\d)", r"\1-", wanted)
     while name:
-        if name in vendor.version_alias:
-            return vendor.version_alias[name]
+        for alias, version in vendor.version_alias.items():
+            if name in (alias, alias.rpartition("-")[2]):
+                return version
         name = name.rpartition(".")[0]
     return wanted
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from op_registry.support import Rule, SupportTable
+from op_registry.support import ANY, Name, Rule, SupportTable
 from op_registry.tables import format_opsets
 from op_registry.values import SEVERITY, Grade, OpRow, State
 from op_registry.versions import in_range
@@ -35,7 +35,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return not self.rules and not (self.row is not None and self.row.types)
 
 
-def verdict(table: SupportTable, name: tuple[str, str], opset: int, arch: str) -> Verdict:
+def verdict(table: SupportTable, name: Name, opset: int, arch: str) -> Verdict:
     """The verdict on an operator at an opset (0: its domain isn't imported)."""
     row = _row_at(table.site.get(name, ()), opset)
     if row is not None:
@@ -46,15 +46,18 @@ def verdict(table: SupportTable, name: tuple[str, str], opset: int, arch: str) -
         return _refusal(
             ceiling.state, ceiling.grade, reason, ceiling.source, f"export at opset {ceiling.opset} or lower"
         )
-    rows = table.rows.get(name, ())
+    known = name if name in table.rows else table.anywhere.get(name[1], name)
+    rows = table.rows.get(known, ())
     row = _row_at(rows, opset)
     if row is None:
-        return _unregistered(table, name, opset, rows)
+        return _unregistered(table, opset, rows)
     if row.state == "refused":
         return Verdict(findings=(_of_row(row),))
     found = [] if row.state == "ok" and row.grade in ("read", "measured") else [_of_row(row)]
-    found += _engine(table, name, arch)
-    rules = [rule for rule in table.rules.get(name, ()) if rule.at(opset, arch)]
+    found += _engine(table, known, arch)
+    if known != name:
+        found.append(_other_domain(table, name, known))
+    rules = [rule for key in (known, ANY) for rule in table.rules.get(key, ()) if rule.at(opset, arch)]
     found += [finding_of(rule) for rule in rules if not rule.when]
     return Verdict(findings=worst_first(found), rules=tuple(rule for rule in rules if rule.when), row=row)
 
@@ -67,7 +70,13 @@ def _refusal(state: State, grade: Grade, reason: str, source: str, hint: str) ->
     return Verdict(findings=(Finding(state=state, grade=grade, reason=reason, source=source, hint=hint),))
 
 
-def _unregistered(table: SupportTable, name: tuple[str, str], opset: int, rows: tuple[OpRow, ...]) -> Verdict:
+def _other_domain(table: SupportTable, name: Name, known: Name) -> Finding:
+    """A toolchain that ignores domains takes an operator of another domain for one that it knows."""
+    reason = f"the domain {name[0] or 'ai.onnx'!r} is ignored: taken as {known[1]} of {known[0] or 'ai.onnx'}"
+    return Finding(state="risk", grade="measured", reason=reason, source=f"{table.vendor.toolchain} parser, run")
+
+
+def _unregistered(table: SupportTable, opset: int, rows: tuple[OpRow, ...]) -> Verdict:
     vendor = table.vendor
     era = table.era.source if table.era is not None else f"{vendor.toolchain} {table.version}".strip()
     takes = [row for row in rows if row.state != "refused" and row.opsets]
@@ -122,7 +131,7 @@ KERNEL_ARCHS = {
 """Architectures that the kernel lists know, by the short SoC name."""
 
 
-def _engine(table: SupportTable, name: tuple[str, str], arch: str) -> list[Finding]:
+def _engine(table: SupportTable, name: Name, arch: str) -> list[Finding]:
     """Where the device runs an operator's parts; only where the kernel lists know the architecture.
 
     A part of several that has no kernel at all says nothing: which parts a node needs depends on the node.

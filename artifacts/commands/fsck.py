@@ -45,11 +45,12 @@ def _error(report: FsckReport) -> RegistryError | None:
 
 
 def _print_report(report: FsckReport) -> None:
+    click.echo(report.root)
     rows = [
         (model.name, str(model.refs), str(model.blobs), size_text(model.bytes), str(len(model.damage) or "none"))
         for model in report.models
     ]
-    print_table(("model", "refs", "blobs", "size", "damage"), rows, title=report.root)
+    print_table(("model", "refs", "blobs", "size", "damage"), rows)
     for model in report.models:
         for fault in model.damage:
             click.echo(f"{model.name}: {fault.fault}: {fault.what}" + (f" ({fault.digest})" if fault.digest else ""))

@@ -17,7 +17,6 @@ import msgspec
 from convert.backends.base import (
     LOG,
     MODEL_IN,
-    OUT,
     CannotRun,
     Compiled,
     Diagnosis,
@@ -28,6 +27,7 @@ from convert.backends.base import (
     Toolchain,
 )
 from convert.backends.options import check_options, check_precision, choice
+from convert.backends.recipe import Recipe
 from convert.errors import CompileFailed
 from convert.values import CompileOptions, OnnxGraph, Plan
 from op_registry.targets import find_target
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from convert.backends.base import Array, Feeds
     from convert.ort import SessionSettings
 
-MODULE = "convert.backends.onnxruntime"
-OUTPUT = "model.onnx"
 PRECISIONS = ("fp32", "fp16", "bf16")
 LEVELS = ("basic", "off")
 OPTIONS = {
@@ -48,27 +46,6 @@ OPTIONS = {
 VERIFIED = "1.32.0"
 PROVIDERS = {"maca": "MACAExecutionProvider"}
 """Architectures that run ONNX through an execution provider of their own; ``host`` stands in where it is missing."""
-
-
-class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """What the plan's argument list says, as values."""
-
-    precision: str
-    level: str = "basic"
-    keep_fp32: tuple[str, ...] = ()
-
-    def as_argv(self) -> tuple[str, ...]:
-        """The argument list of a plan."""
-        kept = tuple(f"--keep-fp32={name}" for name in self.keep_fp32)
-        return (MODULE, f"--precision={self.precision}", f"--level={self.level}", *kept, MODEL_IN, f"{OUT}/{OUTPUT}")
-
-    @staticmethod
-    def from_argv(argv: tuple[str, ...]) -> Recipe:
-        """The recipe of a plan's argument list."""
-        said = [text.removeprefix("--").partition("=") for text in argv[1:-2]]
-        single = {key: value for key, _, value in said}
-        kept = tuple(value for key, _, value in said if key == "keep-fp32")
-        return Recipe(precision=single["precision"], level=single["level"], keep_fp32=kept)
 
 
 def _outputs(model: Path, feeds: Feeds, settings: SessionSettings, target: str) -> Iterator[list[Array]]:
@@ -112,7 +89,7 @@ class OnnxRuntimeBackend:
         check_precision(options, target, PRECISIONS)
         kept = tuple(sorted({name for name in options.options.get("keep_fp32", "").split(",") if name}))
         recipe = Recipe(precision=options.precision, level=choice(options, "level", LEVELS), keep_fp32=kept)
-        return Plan(backend=self.name, argv=recipe.as_argv(), output=OUTPUT)
+        return Plan(backend=self.name, argv=recipe.as_argv(), output=Path(MODEL_IN).name)
 
     def compile(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> Compiled:
         """Optimize, cast, prove that ONNX Runtime loads the result, and write it."""
@@ -129,7 +106,7 @@ class OnnxRuntimeBackend:
 
     def run(self, request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | CannotRun:
         """Run in this process, one sample at a time."""
-        from onnxruntime import get_available_providers, get_device
+        from onnxruntime.capi.onnxruntime_pybind11_state import get_available_providers, get_device
 
         from convert.ort import CPU, settings_for
 

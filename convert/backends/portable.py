@@ -8,12 +8,12 @@ What the optimizer made is taken only where it kept the inputs, the outputs, the
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, version_converter
 
 from convert.backends.base import MODEL_IN, OUT
+from convert.backends.recipe import Recipe
 from convert.bigmodel import (
     external_tensors,
     externalize,
@@ -25,14 +25,15 @@ from convert.bigmodel import (
 )
 from convert.ort import BIG_FROM, SessionFailed, SessionSettings, open_session
 from convert.precision import cast_model, make_runnable
+from convert.precision.sorting import sort_nodes
 from convert.values import Note
-
-if TYPE_CHECKING:
-    from convert.backends.onnxruntime import Recipe
 
 PRODUCER = "model-convert"
 INLINE_LIMIT = (2 << 30) - (64 << 20)
 """A proto may have 2 GiB; weights of this many bytes go into a file of their own."""
+BFLOAT16_SINCE = 13
+OWN_CASTS = "InsertedPrecisionFreeCast"
+"""How ONNX Runtime names casts around float16 kernels that it lacks."""
 STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 
 
@@ -49,12 +50,15 @@ def make_portable(recipe: Recipe, folder: Path) -> tuple[tuple[str, ...], tuple[
     if recipe.level == "basic":
         model, told = _optimized(model, None if changed else source, folder)
         notes += told
-    cast = cast_model(model, recipe.precision, source.parent, keep=frozenset(recipe.keep_fp32))
-    notes += cast.notes
+    if recipe.precision == "bf16":
+        model, told = _with_bfloat16(model)
+        notes += told
+    notes += cast_model(model, recipe.precision, keep=frozenset(recipe.keep_fp32))
     tidy(model)
     files = write_portable(model, source.parent, folder / OUT / source.name, external=external)
-    if cast.changed or not notes or recipe.level == "off":
-        open_session(folder / OUT / source.name, SessionSettings(level="off", big=True))
+    if recipe != Recipe(precision="fp32"):
+        # What the optimizer wrote has been through a session; what the caster wrote has not.
+        open_session(folder / OUT / source.name)
     return files, tuple(notes)
 
 
@@ -113,11 +117,25 @@ def _refusal(before: ModelProto, after: ModelProto) -> str:
     added = _domains(after) - _domains(before) - set(STANDARD)
     if added:
         return f"it brings in operators of {', '.join(sorted(added))}"
+    if any(node.name.startswith(OWN_CASTS) for node in after.graph.node):
+        return "it writes its own float32 casts into a graph that has float16 parts"
     if _signature(before) != _signature(after):
         return "it changed the inputs or outputs"
     if _opset(before) != _opset(after):
         return f"it changed the opset from {_opset(before)} to {_opset(after)}"
     return ""
+
+
+def _with_bfloat16(model: ModelProto) -> tuple[ModelProto, list[Note]]:
+    """The model at an opset where Cast knows bfloat16."""
+    before = _opset(model)
+    if before >= BFLOAT16_SINCE:
+        return model, []
+    hidden = hide_weights(model)
+    raised = version_converter.convert_version(model, BFLOAT16_SINCE)
+    show_weights(raised, hidden)
+    text = f"the opset is {BFLOAT16_SINCE} instead of {before}: there are no bfloat16 casts before"
+    return raised, [Note(level="warning", text=text)]
 
 
 def _domains(model: ModelProto) -> set[str]:
@@ -139,8 +157,8 @@ def _opset(model: ModelProto) -> int:
 def tidy(model: ModelProto) -> None:
     """Leave nothing in a model that depends on the tool's mood, the machine or the moment (in place).
 
-    Initializers are sorted by name, operator sets that no node uses are dropped, and doc strings and metadata of
-    nodes and values go. Metadata of the model itself is the user's and stays.
+    Nodes stand in order, initializers are sorted by name, operator sets that no node uses are dropped, and doc strings
+    and metadata of nodes and values go. Metadata of the model itself is the user's and stays.
     """
     model.producer_name, model.producer_version, model.doc_string = PRODUCER, "", ""
     used = _domains(model) | {""} | {node.domain for function in model.functions for node in function.node}
@@ -151,6 +169,7 @@ def tidy(model: ModelProto) -> None:
         if domain in used:
             model.opset_import.add(domain=domain, version=imports[domain])
     for graph in graphs_in(model.graph):
+        sort_nodes(graph)
         graph.doc_string = ""
         del graph.metadata_props[:]
         graph.initializer.sort(key=_name)

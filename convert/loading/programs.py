@@ -149,7 +149,7 @@ def is_arithmetic(text: str) -> bool:
     """Whether a symbolic expression is made of numbers, names, operators and sympy's own functions only."""
     allowed = (
         ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name, ast.Constant, ast.Call, ast.Load,
-        ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+        ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.keyword,
     )  # fmt: skip
     tree = _parsed(text)
     if tree is None:
@@ -159,15 +159,24 @@ def is_arithmetic(text: str) -> bool:
             return False
         if isinstance(node, ast.Name) and "__" in node.id:
             return False
-        if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float, bool)):
+        if isinstance(node, ast.Constant) and not _plain(node.value):
             return False
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not _small(node.right):
             return False
         if isinstance(node, ast.Call) and not (
-            isinstance(node.func, ast.Name) and EXPRESSION_CALL.fullmatch(node.func.id) and not node.keywords
+            isinstance(node.func, ast.Name)
+            and EXPRESSION_CALL.fullmatch(node.func.id)
+            and all(isinstance(keyword.value, ast.Constant) and keyword.arg for keyword in node.keywords)
         ):
             return False
     return True
+
+
+def _plain(value: object) -> bool:
+    """Numbers, and the names of symbols: ``Symbol('s17', positive=True)``."""
+    if isinstance(value, str):
+        return bool(re.fullmatch(r"\w{1,64}", value)) and "__" not in value
+    return isinstance(value, (int, float, bool))
 
 
 def _small(node: ast.expr) -> bool:
@@ -181,7 +190,16 @@ def is_guard(text: str) -> bool:
     tree = _parsed(text)
     if tree is None:
         return False
-    forbidden = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Await, ast.Yield, ast.NamedExpr)
+    forbidden = (
+        ast.Lambda,
+        ast.ListComp,
+        ast.SetComp,
+        ast.DictComp,
+        ast.GeneratorExp,
+        ast.Await,
+        ast.Yield,
+        ast.NamedExpr,
+    )
     for node in ast.walk(tree):
         if isinstance(node, forbidden):
             return False

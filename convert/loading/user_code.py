@@ -17,7 +17,9 @@ from artifacts.errors import ModelConvertError
 from convert.errors import LoadError, UsageError
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-NOISE = re.compile(r"^(Exception raised from|frame #\d|Traceback|The above exception|During handling|This is an internal)")
+NOISE = re.compile(
+    r"^(Exception raised from|frame #\d|Traceback|The above exception|During handling|This is an internal)"
+)
 SAID = re.compile(r"^(?:[\w.]+(?:Error|Exception)): (.+)")
 MAX_LINE = 400
 
@@ -110,7 +112,9 @@ def _import_file(where: str, option: str, beside: Path | None) -> ModuleType:
         raise UsageError("CNV-2018", f"{option}: {path} is no Python file", hint="give a .py file")
     search_also(path.parent)
     module = importlib.util.module_from_spec(spec)
-    with Guarded("CNV-2019", f"{option}: importing {path} failed", hint="run the file alone to see why", error=UsageError):
+    with Guarded(
+        "CNV-2019", f"{option}: importing {path} failed", hint="run the file alone to see why", error=UsageError
+    ):
         sys.modules[path.stem] = module
         spec.loader.exec_module(module)
     return module

@@ -42,7 +42,9 @@ def pick_entry(checkpoint: object, file_name: str, depth: int = 2) -> tuple[Any,
     if found is not None:
         return found
     keys = list(checkpoint) if isinstance(checkpoint, Mapping) else []
-    shown = ", ".join(f"{key} ({_kind(checkpoint[key])})" for key in keys[:12]) if isinstance(checkpoint, Mapping) else ""
+    shown = (
+        ", ".join(f"{key} ({_kind(checkpoint[key])})" for key in keys[:12]) if isinstance(checkpoint, Mapping) else ""
+    )
     raise LoadError(
         "CNV-3025",
         f"{file_name} is a checkpoint without a model: none of its entries is a module or a state_dict; "
@@ -71,9 +73,7 @@ def _kind(value: object) -> str:
     return type(value).__name__
 
 
-def load_weights(
-    module: torch.nn.Module, weights: Mapping[str, Any], file_name: str, factory: str
-) -> tuple[Note, ...]:
+def load_weights(module: torch.nn.Module, weights: Mapping[str, Any], file_name: str, factory: str) -> tuple[Note, ...]:
     """Load a state_dict into a module, strictly; prefixes that all keys share are stripped and reported.
 
     Raises :class:`LoadError` CNV-3026 with every key that is missing, left over, or of another shape.
@@ -121,7 +121,11 @@ def _check(
     ]
     if not (missing or extra or wrong):
         return
-    faults = [*wrong, *(f"{key} is not in the file" for key in missing), *(f"{key} is not in the model" for key in extra)]
+    faults = [
+        *wrong,
+        *(f"{key} is not in the file" for key in missing),
+        *(f"{key} is not in the model" for key in extra),
+    ]
     shown = "; ".join(faults[:SHOWN]) + (f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else "")
     raise LoadError(
         "CNV-3026",

@@ -73,7 +73,7 @@ class Lowering:
         self.model = model
         self.opset = opset
         self.names = Names(all_names(model))
-        self.refusals: dict[int, Refusal] = {}
+        self.infos = info_names(model.graph)
         self.refused: dict[str, Refusal] = {}
         self.version = opset_of(model)
 
@@ -84,6 +84,7 @@ class Lowering:
             self._step(self.version + (1 if self.opset > self.version else -1))
         if self.refused:
             raise LoweringRefused(self.opset, tuple(self.refused.values()))
+        forget_types(self.model.graph, self.infos)
         drop_unused(self.model)
         lowest = schemas.ir_version(self.opset)
         if self.model.functions:
@@ -143,7 +144,6 @@ class Lowering:
         inferred = infer(self.model)
         scope = scope_of(inferred.graph, old_ir=self.model.ir_version < 4)
         convert_graph(self.model.graph, inferred.graph, scope, self._guarded(treat))
-        keep_types(self.model.graph, scope, set(self.refused))
 
     def _guarded(self, treat: Treat) -> Treat:
         def guarded(node: NodeProto, scope: Scope) -> list[NodeProto]:
@@ -260,6 +260,7 @@ def convert_graph(graph: GraphProto, inferred: GraphProto, scope: Scope, treat: 
     result = [_copied(node) for node in result]
     del graph.node[:]
     graph.node.extend(result)
+    remember_types(graph, inferred)
 
 
 def _copied(node: NodeProto) -> NodeProto:
@@ -268,15 +269,32 @@ def _copied(node: NodeProto) -> NodeProto:
     return copy
 
 
-def keep_types(graph: GraphProto, scope: Scope, keys: set[str]) -> None:
-    """Write down the types of what refused nodes make, which inference no longer finds once their opset is gone."""
-    known = {info.name for info in (*graph.value_info, *graph.output)}
+def remember_types(graph: GraphProto, inferred: GraphProto) -> None:
+    """Write down what inference found: a value keeps its type and shape, even where its new makers hide them."""
+    if len(inferred.value_info) == 0 or inferred is graph:
+        return
+    del graph.value_info[:]
+    graph.value_info.extend(inferred.value_info)
+    for info in graph.value_info:
+        for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+            if dim.dim_param.startswith("unk__"):
+                dim.ClearField("dim_param")
+
+
+def info_names(graph: GraphProto) -> set[str]:
+    """The names of all value infos of a graph, subgraphs included."""
+    names = {info.name for info in graph.value_info}
+    return names.union(*(info_names(inner) for node in graph.node for inner in subgraphs(node)))
+
+
+def forget_types(graph: GraphProto, kept: set[str]) -> None:
+    """Drop the value infos that the given model did not have."""
+    infos = [info for info in graph.value_info if info.name in kept]
+    del graph.value_info[:]
+    graph.value_info.extend(infos)
     for node in graph.node:
-        if node.output and node.output[0] in keys:
-            for name in node.output:
-                found = scope.type_of(name)
-                if found is not None and name not in known:
-                    graph.value_info.append(onnx.helper.make_value_info(name, found))
+        for inner in subgraphs(node):
+            forget_types(inner, kept)
 
 
 def walk(graph: GraphProto) -> Iterator[NodeProto]:

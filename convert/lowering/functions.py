@@ -24,8 +24,18 @@ def must_expand(node: NodeProto, version: int, target: int) -> bool:
         return found is not None and _has_body(found) and version <= 26
     if not schemas.main_domain(node.domain) or (node.op_type, version) in table.DOWN:
         return False
+    if node.op_type == "Attention" and target >= 23:
+        return version > 23 and _newer_attention(node, version)
     found = schemas.schema(node.op_type, version)
     return found is not None and schemas.schema(node.op_type, target) is None and _has_body(found)
+
+
+def _newer_attention(node: NodeProto, version: int) -> bool:
+    """Whether an Attention says something that the version before can't: windows since 25, lengths since 24."""
+    windows = [a.i for a in node.attribute if a.name in ("left_window_size", "right_window_size")]
+    if version == 25:
+        return any(size != -1 for size in windows)
+    return version == 24 and len(node.input) > 6 and bool(node.input[6])
 
 
 def _has_body(found: OpSchema) -> bool:

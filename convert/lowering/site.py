@@ -180,6 +180,10 @@ class Site:
         """A constant int64 scalar."""
         return self.tensor(np.array(value, dtype=np.int64))
 
+    def tensor_of_no_dims(self) -> str:
+        """The shape of a scalar."""
+        return self.tensor(np.zeros(0, dtype=np.int64))
+
     def scalar(self, value: float, dtype: int) -> str:
         """A constant scalar of an ONNX element type."""
         return self.op("Constant", value=helper.make_tensor("value", dtype, [], [value]))

@@ -24,7 +24,6 @@ MODULES = (
     "casts",
     "contraction",
     "elementwise",
-    "loss",
     "normalization",
     "padding",
     "pooling",

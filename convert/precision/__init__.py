@@ -1,10 +1,82 @@
-"""Casting a graph to fp16 or bf16, and making graphs with types that ONNX Runtime lacks run."""
+"""READ FIRST: casting a graph to fp16 or bf16, and making graphs with types that ONNX Runtime lacks run.
+
+    policy    what a precision does to a node
+    kernels   which types ONNX Runtime's CPU kernels take
+    scope     the values of a graph, and the types each exists in
+    caster    the rewriting itself
+    weights   casting weights; external ones are streamed
+    sorting   nodes in order
+    hazards   what in a graph will overflow float16, by its constants and by a run
+
+The result always loads in ONNX Runtime where the graph did: a node that takes no half type gets casts around it.
+"""
+
 from __future__ import annotations
-from pathlib import Path
-from dataclasses import dataclass
-@dataclass
-class Cast:
-    notes: tuple = ()
-    changed: bool = False
-def cast_model(model, precision, folder, *, keep=frozenset()): return Cast()
-def make_runnable(model): return []
+
+import onnx.inliner
+from onnx import ModelProto
+
+from convert.precision.caster import Caster
+from convert.precision.policy import POLICIES
+from convert.values import Note, Precision
+
+__all__ = ["cast_model", "make_runnable"]
+
+
+def cast_model(model: ModelProto, precision: Precision, *, keep: frozenset[str] = frozenset()) -> tuple[Note, ...]:
+    """Cast a model to ``fp16`` or ``bf16`` (in place) and say what was done; ``fp32`` leaves it alone.
+
+    Inputs and outputs keep their types. ``keep``: names of nodes that stay as they are. External weights stay
+    references; ``convert.bigmodel.place_weights`` casts them while it writes them.
+    """
+    if precision not in ("fp16", "bf16"):
+        return ()
+    return tuple(_notes(_cast(model, precision, keep), precision, keep))
+
+
+def make_runnable(model: ModelProto) -> tuple[Note, ...]:
+    """Put casts to float32 around nodes whose bfloat16 or float64 kernel ONNX Runtime lacks (in place).
+
+    Gives a note that names the operators; none where there are no such nodes.
+    """
+    caster = _cast(model, "widen", frozenset())
+    if not caster.widened:
+        return ()
+    ops = _counted(caster.widened)
+    text = f"{len(caster.widened)} nodes compute in float32: ONNX Runtime has no CPU kernel for their type ({ops})"
+    return (Note(level="warning", text=text),)
+
+
+def _cast(model: ModelProto, policy: str, keep: frozenset[str]) -> Caster:
+    if model.functions:
+        model.CopyFrom(onnx.inliner.inline_local_functions(model))
+    opsets = {entry.domain.replace("ai.onnx", "") if entry.domain == "ai.onnx" else entry.domain: entry.version
+              for entry in model.opset_import}  # fmt: skip
+    caster = Caster(POLICIES[policy], opsets, keep)
+    caster.cast_graph(model.graph)
+    return caster
+
+
+def _notes(caster: Caster, precision: str, keep: frozenset[str]) -> list[Note]:
+    name = {"fp16": "float16", "bf16": "bfloat16"}[precision]
+    notes = [
+        Note(text=f"{len(caster.switched)} nodes and {caster.weights} weights are {name}; {caster.casts} casts added")
+    ]
+    if caster.widened:
+        text = f"{len(caster.widened)} nodes compute in float32 between casts, as ONNX Runtime lacks their CPU kernels"
+        notes.append(Note(text=f"{text} in {name} ({_counted(caster.widened)})"))
+    if caster.borrowed:
+        text = f"{len(caster.borrowed)} nodes compute in float32 on a CPU, as ONNX Runtime lacks their CPU kernels"
+        notes.append(Note(text=f"{text} in {name} ({_counted(caster.borrowed)})"))
+    if caster.shape_only:
+        notes.append(Note(text=f"{caster.shape_only} nodes that compute sizes stay as they were"))
+    missing = keep - caster.kept
+    if missing:
+        text = f"no node is called {', '.join(sorted(missing))}, so nothing was kept in float32 for it"
+        notes.append(Note(level="warning", text=text))
+    return notes
+
+
+def _counted(ops: list[str]) -> str:
+    counts = {op: ops.count(op) for op in sorted(set(ops))}
+    return ", ".join(f"{count} {op}" for op, count in counts.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from onnx import defs
 from onnx.defs import OpSchema
@@ -16,7 +16,7 @@ NEVER = (1 << 31) - 1
 Constraints = Mapping[str, frozenset[str]]
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema_of(op: str, domain: str, opset: int) -> OpSchema | None:
     """The schema of an operator in an opset; None for operators that ONNX does not define."""
     if not defs.has(op, opset, domain):
@@ -37,7 +37,7 @@ def _kernels() -> Mapping[tuple[str, str], tuple[tuple[int, int, Constraints], .
     return {key: tuple(rows) for key, rows in table.items()}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _kernels_since(op: str, domain: str, since: int) -> tuple[Constraints, ...]:
     """The constraints of the kernels that serve an operator's version, by ONNX Runtime's own rule."""
     rows = _kernels().get((domain, op), ())

@@ -1,8 +1,8 @@
 """What a precision does to a node: for each of its type parameters, the type stored and the type computed in.
 
-    fp16   float32 is stored and computed in float16 wherever ONNX's schema takes it
-    bf16   float32 is stored in bfloat16 wherever the schema takes it, and computed in float32 where no CPU kernel does
-    widen  bfloat16 and float64 stay as they are, and are computed in float32 where no CPU kernel takes them
+fp16   float32 is stored and computed in float16 wherever ONNX's schema takes it
+bf16   float32 is stored in bfloat16 wherever the schema takes it, and computed in float32 where no CPU kernel does
+widen  bfloat16 and float64 stay as they are, and are computed in float32 where no CPU kernel takes them
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ F32, F16, BF16, F64 = "tensor(float)", "tensor(float16)", "tensor(bfloat16)", "t
 UNTOUCHED = frozenset(
     {
         # Their output takes the type of their input, or of an attribute, and few kernels exist.
-        *("EyeLike", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"),
+        *(
+            "EyeLike",
+            "RandomNormal",
+            "RandomUniform",
+            "RandomNormalLike",
+            "RandomUniformLike",
+            "Bernoulli",
+            "Multinomial",
+        ),
         # Quantized graphs bring their own precision; a cast between would hide the pattern that kernels look for.
         *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
     }
@@ -55,14 +63,17 @@ class Policy:
         if node.op_type in UNTOUCHED or _holds_sequences(schema):
             return {}
         allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+        given = {formal.type_str for formal in schema.outputs} if self.emulate else set()
         switched = {name: self.storage or kind for name, kind in bound.items() if kind in self.sources}
-        switched = {name: kind for name, kind in switched.items() if kind in allowed.get(name, ())}
+        # Where casts stand around a node anyway, its schema need not know the type: Conv does since opset 22 only.
+        switched = {name: kind for name, kind in switched.items() if kind in allowed.get(name, ()) or name in given}
         if node.op_type not in TYPED_BY_ATTRIBUTE:
             fed = {formal.type_str for formal in schema.inputs}
             switched = {name: kind for name, kind in switched.items() if name in fed}
         if not switched:
             return {}
-        native = has_kernel(schema, {**bound, **switched})
+        admitted = all(kind in allowed.get(name, ()) for name, kind in switched.items())
+        native = admitted and has_kernel(schema, {**bound, **switched})
         plain = has_kernel(schema, {**bound, **dict.fromkeys(switched, F32)})
         if self.emulate:
             return self._emulated(switched, native, plain)

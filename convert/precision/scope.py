@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
@@ -121,11 +121,11 @@ class Scope:
         return places[choice]
 
     def _weight(self, name: str, kind: str) -> str:
-        keeps_name = kind != self.types[name] or name in self.outputs
+        """The name of a weight in a type. Its own name goes to the cast one, or stays where the graph gives it out."""
         wanted = self.wanted.setdefault(name, {})
         if kind not in wanted:
-            free = name not in wanted.values() and (keeps_name and (kind == self.types[name] or name not in self.outputs))
-            wanted[kind] = name if free else self.names.fresh(f"{name}_{SUFFIX.get(kind, 'cast')}")
+            own = (kind == self.types[name]) == (name in self.outputs) and name not in wanted.values()
+            wanted[kind] = name if own else self.names.fresh(f"{name}_{SUFFIX.get(kind, 'cast')}")
         return wanted[kind]
 
     def cast(self, source: str, kind: str, name: str, *, to: str = "") -> str:
@@ -136,24 +136,24 @@ class Scope:
         self.casts += 1
         return output
 
-    def settle_weights(self) -> None:
-        """Give weights that are used in their original type alone their own name back."""
-        for name, wanted in self.wanted.items():
-            if list(wanted) == [self.types[name]]:
-                self.rename(wanted[self.types[name]], name)
-                wanted[self.types[name]] = name
+    def settled_weights(self) -> list[tuple[TensorProto, str, str]]:
+        """The weights that the graph needs: tensor, type and name, once all nodes are in ``nodes``.
 
-    def rename(self, old: str, new: str) -> None:
-        """Rename a value in the nodes of this graph and of those inside."""
-        if old != new:
-            _rename(self.nodes, old, new)
+        Those used in their original type alone get their own name back.
+        """
+        alone = {name: self.types[name] for name, wanted in self.wanted.items() if list(wanted) == [self.types[name]]}
+        _rename(self.nodes, {self.wanted[name][kind]: name for name, kind in alone.items()})
+        for name, kind in alone.items():
+            self.wanted[name][kind] = name
+        return [(self.weights[name], kind, place) for name in self.wanted for kind, place in self.wanted[name].items()]
 
 
-def _rename(nodes: Iterable[NodeProto], old: str, new: str) -> None:
+def _rename(nodes: Iterable[NodeProto], names: Mapping[str, str]) -> None:
+    """Rename inputs of nodes, those of graphs inside them included."""
     for node in nodes:
         for index, name in enumerate(node.input):
-            if name == old:
-                node.input[index] = new
+            if name in names:
+                node.input[index] = names[name]
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                _rename(graph.node, old, new)
+                _rename(graph.node, names)

@@ -62,10 +62,24 @@ def _template() -> tuple[Any, str]:
 
     loader = jinja2.PackageLoader("convert", "report")
     environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     style, _, _ = loader.get_source(environment, "report.css")
     return environment.get_template("report.html.j2"), style
+
+
+def _visible(value: Any) -> Any:
+    """Texts with what can't be seen, or turns the direction of writing, written out as an escape."""
+    from markupsafe import Markup
+
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+        return value
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in value)
 
 
 # ------------------------------------------------------------------------------------------------------------- verdict
@@ -88,21 +102,17 @@ def _target(conversion: Conversion, report: TargetReport) -> dict[str, Any]:
         "fetch": f"artifacts pull {result.artifact.ref} --target {result.target}"
         if result.artifact and result.artifact.ref
         else "",
-        "chain": [run for run in result.stages if run.digest],
+        "chain": list(_chain(conversion, result.stages)),
         "plan": " ".join(result.plan.argv) if result.plan else "",
     }
 
 
 def _sentence(result: TargetResult) -> str:
     """What happened, in one sentence."""
-    if result.error:
+    if result.error or result.status == "failed":
         done = [run.stage for run in result.stages]
-        reached = f" {', '.join(done)} had been done." if done else ""
-        return (
-            f"Failed: nothing was published.{reached}"
-            if result.status == "failed"
-            else f"Built, not published.{reached}"
-        )
+        reached = f" Done before: {', '.join(done)}." if done else ""
+        return f"Nothing was published.{reached}" if result.status == "failed" else f"Built, not published.{reached}"
     judged = _judged(result)
     if result.status == "published":
         ref = f" as {result.artifact.ref}" if result.artifact and result.artifact.ref else ""
@@ -123,17 +133,18 @@ def _judged(result: TargetResult) -> str:
     return f"{outputs} {plural} {kept} the {result.precision} gate over {samples} sample{'' if samples == 1 else 's'}."
 
 
-def _facts(result: TargetResult) -> Iterator[tuple[str, str]]:
-    yield "Target", result.target + (f" ({result.soc})" if result.soc else "")
+def _facts(result: TargetResult) -> Iterator[tuple[str, tuple[str, str]]]:
+    """(what, (its value, a second line)) for the head of the page."""
+    yield "Target", (result.target, result.soc if result.soc != result.target else "")
     if result.precision:
-        yield "Precision", result.precision
+        yield "Precision", (result.precision, "")
     if result.backend:
-        yield "Backend", result.backend
+        yield "Backend", (result.backend, "")
     if result.report:
-        device = f" ({result.report.device})" if result.report.device else ""
-        yield "Compared on", f"{result.report.ran_on}{device}: {RAN_ON[result.report.ran_on]}"
+        device = f"{result.report.device}: " if result.report.device else ""
+        yield "Compared on", (result.report.ran_on, device + RAN_ON[result.report.ran_on])
     if result.artifact:
-        yield "Artifact", f"{result.artifact.path.rpartition('/')[2]}, {size_text(result.artifact.bytes)}"
+        yield "Artifact", (size_text(result.artifact.bytes), result.artifact.path.rpartition("/")[2])
 
 
 def duration(seconds: float) -> str:
@@ -248,6 +259,16 @@ def _support(support: Support | None) -> dict[str, Any] | None:
     told = ", ".join(f"{count} {state}" for state, count in counts.items())
     summary = f"{support.nodes} nodes at opset {support.opset}: " + (told or "every one is taken")
     return {"support": support, "summary": summary, "judged": judged[:LISTED], "more": max(0, len(judged) - LISTED)}
+
+
+def _chain(conversion: Conversion, stages: tuple[StageRun, ...]) -> Iterator[dict[str, str]]:
+    """Each value's digest and what it was made from: by name where that is on the page, else by digest."""
+    known = {conversion.model.sha256: "the model file"} if conversion.model else {}
+    for run in stages:
+        if run.digest:
+            origin = known.get(run.parent, "")
+            known[run.digest] = run.stage
+            yield {"stage": run.stage, "digest": run.digest, "origin": origin, "parent": "" if origin else run.parent}
 
 
 def _files(result: TargetResult) -> list[dict[str, str]]:

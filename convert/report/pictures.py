@@ -24,13 +24,19 @@ def histogram(picture: OutputPicture, limit: float | None) -> str:
     if not total or not any(picture.counts):
         return ""
     parts = [*_error_axis(picture), *_bars(picture)]
-    if limit:
-        x = _error_x(picture, math.log10(limit))
-        parts.append(f'<line class="limit" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{TOP + INNER_H}"/>')
-        side = "end" if x > LEFT + INNER_W * 0.6 else "start"
-        shift = -4 if side == "end" else 4
-        parts.append(f'<text class="limit-text" text-anchor="{side}" x="{x + shift:.1f}" y="{TOP + 10}">gate</text>')
+    parts += _mark(picture, picture.error, "mean", "RMS", left=bool(limit and limit > picture.error))
+    parts += _mark(picture, limit or 0.0, "limit", "gate", left=bool(limit and limit <= picture.error))
     return _svg(f"Histogram of the errors: {_words(picture, total)}", parts)
+
+
+def _mark(picture: OutputPicture, error: float, style: str, words: str, *, left: bool) -> Iterator[str]:
+    """A line at an error, with its name on one side."""
+    if not error > 0.0:
+        return
+    x = _error_x(picture, math.log10(error))
+    side, shift = ("end", -4) if left else ("start", 4)
+    yield f'<line class="{style}" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{TOP + INNER_H}"/>'
+    yield f'<text class="{style}-text" text-anchor="{side}" x="{x + shift:.1f}" y="{TOP + 10}">{words}</text>'
 
 
 def _words(picture: OutputPicture, total: int) -> str:

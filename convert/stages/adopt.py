@@ -43,7 +43,7 @@ def adopt_onnx(loaded: LoadedModel, source: LoadOptions, options: ExportOptions,
     model = read_model(path)
     notes: list[Note] = []
     model = _in_order(model, notes)
-    names = write_model(model, folder, weights_from=path.parent)
+    names = write_model(model, folder, weights_from=path.parent, link=False)
     described = facts(model)
     feeds, outputs = _reference(loaded, described, folder, notes)
     files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs)])

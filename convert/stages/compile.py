@@ -22,7 +22,7 @@ from op_registry.targets import find_target
 
 LOG_TAIL = 4 << 20
 """How much of a log's end is read for the diagnosis."""
-HAZARDOUS = ("fp16", "mixed")
+HAZARDOUS = ("fp16", "bf16", "mixed")
 
 
 def compile_graph(
@@ -63,7 +63,7 @@ def compile_graph(
         precision=options.precision,
         plan=plan,
         toolchain={toolchain.name: toolchain.version},
-        notes=(*plan.notes, *compiled.notes, *_hazards(graph, options)),
+        notes=(*plan.notes, *compiled.notes, *_hazards(graph, options, folder)),
         files=tuple(file_entries(folder, names[:1])) + file_entries(folder, names[1:]),
         folder=str(folder),
     )
@@ -150,9 +150,9 @@ def read_tail(log: Path) -> str:
         return stream.read().decode("utf-8", "replace")
 
 
-def _hazards(graph: OnnxGraph, options: CompileOptions) -> tuple[Note, ...]:
+def _hazards(graph: OnnxGraph, options: CompileOptions, folder: Path) -> tuple[Note, ...]:
     if options.precision not in HAZARDOUS:
         return ()
-    from convert.precision.hazards import fp16_hazards
+    from convert.precision.hazards import hazards
 
-    return fp16_hazards(graph)
+    return hazards(graph, options.precision, folder)

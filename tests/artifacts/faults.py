@@ -33,9 +33,10 @@ def _wrapped(name: str, real: Callable[..., object], seen: list[str], before: ob
         seen.append(name)
         number = len(seen)
         before(number, name)  # type: ignore[operator]
-        result = real(*args, **kwargs)
-        after(number, name)  # type: ignore[operator]
-        return result
+        try:
+            return real(*args, **kwargs)
+        finally:
+            after(number, name)  # type: ignore[operator]
 
     return call
 

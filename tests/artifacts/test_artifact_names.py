@@ -89,7 +89,7 @@ def test_tags_of_versions_are_oci_tags(version):
 
 def test_versions_sort_as_people_expect():
     order = ["0.9.0", "1.0.0-rc.2", "1.0.0-rc.10", "1.0.0", "1.0.0-r2", "1.0.0-r10", "1.0.1", "1.10.0", "2"]
-    assert sorted(order[::-1], key=version_key) == order
+    assert sorted(set(order), key=version_key) == order
 
 
 @given(st.lists(versions, min_size=1))

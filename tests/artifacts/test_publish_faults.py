@@ -24,14 +24,14 @@ def versions(root) -> list[str]:
 
 
 def test_killed_at_every_step_the_registry_is_whole_and_the_next_run_works(tmp_path):
-    step, code = 0, KILLED
+    step, code, request = 0, KILLED, make_request(tmp_path / "a")
     while code == KILLED:
         step += 1
         root = tmp_path / f"reg{step}"
-        code = run_killed_at(step, lambda root=root: publish(root, make_request(tmp_path / "a")))
+        code = run_killed_at(step, lambda root=root: publish(root, request))
         assert fsck(root).clean
         assert versions(root) in ([], ["1.0.0"])
-        assert publish(root, make_request(tmp_path / "a")).version == "1.0.0"
+        assert publish(root, request).version == "1.0.0"
         verify_ref(root, "net")
     assert code == 0
     assert step > 60
@@ -40,10 +40,10 @@ def test_killed_at_every_step_the_registry_is_whole_and_the_next_run_works(tmp_p
 def test_killed_while_adding_a_version_the_old_one_stays(tmp_path):
     root = tmp_path / "reg"
     publish(root, make_request(tmp_path / "a"))
-    step, code = 0, KILLED
+    step, code, request = 0, KILLED, make_request(tmp_path / "b", content=b"new")
     while code == KILLED:
         step += 1
-        code = run_killed_at(step, lambda: publish(root, make_request(tmp_path / "b", content=b"new")))
+        code = run_killed_at(step, lambda: publish(root, request))
         assert fsck(root).clean
         verify_ref(root, "net:1.0.0")
     assert versions(root) == ["1.0.1", "1.0.0"]

@@ -1,1 +1,150 @@
-"""placeholder"""
+"""Resize and Upsample."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from onnx import TensorProto
+
+from convert.lowering.site import FLOATS, Refuse, Site
+from convert.lowering.table import down, up
+
+T = TensorProto
+CENTRED = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+
+
+@down("Resize", version=19)
+def symmetric_centre(site: Site) -> None:
+    """``half_pixel_symmetric`` is ``half_pixel`` where the output's size times the scale comes out whole."""
+    if site.attr("coordinate_transformation_mode", "half_pixel") != "half_pixel_symmetric":
+        site.same()
+        return
+    if site.has(3):
+        site.same(coordinate_transformation_mode="half_pixel")
+        return
+    scales, dims = site.const(site.inp(2)), site.dims(site.inp(0))
+    if scales is None:
+        raise Refuse("half_pixel_symmetric came with version 19, and its scales are computed while the model runs")
+    axes = site.attr("axes") or range(len(dims))
+    sizes = [dims[axis] for axis in axes]
+    whole = all(s == 1 or (d is not None and float(s * d).is_integer()) for s, d in zip(scales, sizes, strict=True))
+    if not whole:
+        raise Refuse("half_pixel_symmetric came with version 19, and the scaled sizes do not come out whole")
+    site.same(coordinate_transformation_mode="half_pixel")
+
+
+@down("Resize", version=18)
+def resize_all_axes(site: Site) -> None:
+    data = site.inp(0)
+    drop = ["axes", "keep_aspect_ratio_policy", "antialias"]
+    if site.attr("antialias", 0) and site.attr("mode", "nearest") != "nearest" and not _only_grows(site):
+        raise Refuse("antialias came with version 18, and nothing before smooths while it shrinks")
+    if site.attr("keep_aspect_ratio_policy", "stretch") != "stretch" and site.has(3):
+        scale = _common_scale(site)
+        site.same([data, site.inp(1), scale], drop=drop)
+        return
+    axes = site.attr("axes")
+    if axes is None:
+        site.same(drop=drop)
+        return
+    rank = site.rank(data)
+    axes = [axis % rank for axis in axes]
+    roi, scales, sizes = (site.inp(i) for i in (1, 2, 3))
+    if site.has(1) and site.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
+        kind = np.float32 if site.dtype(roi) == T.FLOAT else np.float64
+        whole = site.tensor(np.array([0] * rank + [1] * rank, dtype=kind))
+        whole = whole if site.dtype(roi) in (T.FLOAT, T.DOUBLE) else site.cast(whole, site.dtype(roi))
+        roi = _put(site, whole, [*axes, *(a + rank for a in axes)], roi)
+    else:
+        roi = ""
+    if site.has(2):
+        scales = _put(site, site.tensor(np.ones(rank, dtype=np.float32)), axes, scales)
+    if site.has(3):
+        sizes = _put(site, site.op("Shape", data), axes, sizes)
+    site.same([data, roi, scales, sizes], drop=drop)
+
+
+def _put(site: Site, whole: str, places: list[int], values: str) -> str:
+    """A vector with some of its places overwritten."""
+    known, base = site.const(values), site.const(whole)
+    if known is not None and base is not None:
+        full = base.copy()
+        full[places] = known
+        return site.tensor(full)
+    return site.op("ScatterElements", whole, site.longs(*places), values, axis=0)
+
+
+def _only_grows(site: Site) -> bool:
+    """Whether it is known that no axis shrinks; smoothing only happens where one does."""
+    if site.has(2):
+        scales = site.const(site.inp(2))
+        return scales is not None and bool((scales >= 1).all())
+    sizes, dims = site.const(site.inp(3)), site.dims(site.inp(0))
+    axes = site.attr("axes") or range(len(dims))
+    if sizes is None:
+        return False
+    known = [dims[axis] for axis in axes]
+    return all(d is not None and s >= d for s, d in zip(sizes, known, strict=True))
+
+
+def _common_scale(site: Site) -> str:
+    """The one scale of all axes that keeps the aspect ratio, where sizes are known and it gives the same sizes."""
+    sizes, dims = site.const(site.inp(3)), site.dims(site.inp(0))
+    if sizes is None:
+        raise Refuse("keep_aspect_ratio_policy came with version 18, and the sizes are computed while the model runs")
+    axes = [a % len(dims) for a in site.attr("axes") or range(len(dims))]
+    known = [dims[axis] for axis in axes]
+    if any(d is None for d in known):
+        raise Refuse("keep_aspect_ratio_policy came with version 18, and the size of the input is not fixed")
+    ratios = [int(s) / d for s, d in zip(sizes, known, strict=True) if d]
+    scale = min(ratios) if site.attr("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
+    stored = float(np.float32(scale))
+    for size in known:
+        if size is not None and math.floor(size * stored) != math.floor(size * scale + 0.5):
+            raise Refuse("keep_aspect_ratio_policy came with version 18, and no scale gives these sizes")
+    full = np.ones(len(dims), dtype=np.float32)
+    full[axes] = scale
+    return site.tensor(full)
+
+
+@down("Resize", version=13)
+def roi_and_scales_present(site: Site) -> None:
+    """Version 11 wants a roi and scales; an empty one stands for none."""
+    roi = site.inp(1) or site.tensor(np.zeros(0, dtype=np.float32))
+    scales = site.inp(2) or site.tensor(np.zeros(0, dtype=np.float32))
+    site.same([site.inp(0), roi, scales, site.inp(3)])
+
+
+@up("Resize", version=11)
+def resize_from_corner(site: Site) -> None:
+    """Version 10 measures from the corner, and takes the pixel before; how it shrinks by nearest is not written down."""
+    scales = site.const(site.inp(1))
+    if site.attr("mode", "nearest") == "nearest" and (scales is None or (scales < 1).any()):
+        raise Refuse("how version 10 shrinks by the nearest pixel is not defined")
+    empty = site.tensor(np.zeros(0, dtype=np.float32))
+    site.end(
+        "Resize",
+        site.inp(0),
+        empty,
+        site.inp(1),
+        mode=site.attr("mode", "nearest"),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+
+
+@up("Upsample", version=9)
+def upsample_scales_to_input(site: Site) -> None:
+    site.same([site.inp(0), site.tensor(np.array(site.attr("scales"), dtype=np.float32))], drop=["scales"])
+
+
+@up("Upsample", version=10)
+def upsample_is_resize(site: Site) -> None:
+    mode = site.attr("mode", "nearest")
+    site.end("Resize", site.inp(0), site.inp(1), mode="linear" if mode in ("linear", "bilinear") else mode)
+
+
+def floats(site: Site, name: str) -> bool:
+    """Whether a value is of a floating type."""
+    return site.dtype(name) in FLOATS

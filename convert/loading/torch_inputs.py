@@ -1,0 +1,279 @@
+"""Sample calls of a torch model and the signature that they show: given, made from texts, or from the file itself.
+
+Runs in the worker only (imports torch).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from convert.errors import UsageError
+from convert.loading.calls import Call, bind, dtype_name, to_tensor
+from convert.loading.inputs import InputText
+from convert.loading.samples import Given, random_samples
+from convert.loading.specs import (
+    check_sizes,
+    known_dims,
+    match_texts,
+    renamed,
+    specs_of_samples,
+    value_ranges,
+    with_symbols,
+)
+from convert.loading.torch_models import HALF, OpenModel
+from convert.values import DimRange, Note, TensorSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """Sample calls of a model, the specs of their tensors in call order, and the ranges of symbolic dimensions."""
+
+    calls: list[Call]
+    specs: tuple[TensorSpec, ...]
+    dims: tuple[DimRange, ...]
+    given: bool
+    notes: tuple[Note, ...] = ()
+
+
+def given_inputs(
+    model: OpenModel, given: Sequence[Given], texts: Sequence[InputText], dims: Sequence[DimRange]
+) -> Inputs:
+    """Calls from the user's samples; ``--input`` texts name symbolic dimensions and inputs.
+
+    Raises :class:`UsageError` CNV-2017 where they do not fit the model, the texts or each other.
+    """
+    notes: dict[str, None] = {}
+    calls = [_call_of(sample, model, texts, notes) for sample in given]
+    leaves = [[(name, dtype_name(leaf), tuple(leaf.shape)) for name, leaf in call.named()] for call in calls]
+    specs = renamed(specs_of_samples(leaves), texts)
+    shapes = [{spec.name: shape for spec, (_, _, shape) in zip(specs, sample, strict=True)} for sample in leaves]
+    specs = with_symbols(specs, texts, sizes_of=shapes[0])
+    ranges = known_dims(specs, dims)
+    check_sizes(specs, ranges, shapes)
+    return Inputs(calls, specs, ranges, True, tuple(Note(text=text) for text in notes))
+
+
+def _call_of(sample: Given, model: OpenModel, texts: Sequence[InputText], notes: dict[str, None]) -> Call:
+    def fitted(value: Any) -> Any:
+        return _fitted(value, model, notes)
+
+    if sample.named is None:
+        args = tuple(_converted(arg, fitted) for arg in sample.args)
+        kwargs = {name: _converted(arg, fitted) for name, arg in sample.kwargs.items()}
+        return Call(args, kwargs, model.signature.positional)
+    values = {name: _converted(value, fitted) for name, value in sample.named.items()}
+    if not all(isinstance(value, torch.Tensor) for value in values.values()):
+        return Call((), values, model.signature.positional)
+    by_position = all(name.removeprefix("arr_").isdigit() for name in values)
+    named_so = {text.name for text in texts} >= set(values)
+    parameters = {parameter.name for parameter in model.signature.parameters}
+    known = any(name.partition(".")[0] in parameters or name in parameters for name in values)
+    if not known and not by_position and not named_so and len(values) > 1 and not model.signature.any_keyword:
+        raise UsageError(
+            "CNV-2017",
+            f"the samples ({', '.join(values)}) do not fit the model's forward({model.signature.shown()})",
+            hint="name the arrays as forward does, or arr_0, arr_1, … to give them in order",
+        )
+    if named_so and not known:
+        values = {text.name: values[text.name] for text in texts if text.name in values}
+    call, _ = bind(values, model.signature)
+    return call
+
+
+def _converted(value: Any, fitted: Any) -> Any:
+    """Arrays to tensors in any container."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return fitted(to_tensor(np.asarray(value)))
+    if isinstance(value, torch.Tensor):
+        return fitted(value.detach().cpu())
+    if isinstance(value, dict):
+        return {key: _converted(item, fitted) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_converted(item, fitted) for item in value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(_converted(item, fitted) for item in value)
+    return value
+
+
+def _fitted(tensor: torch.Tensor, model: OpenModel, notes: dict[str, None]) -> torch.Tensor:
+    """A sample in the precision of the model: widened with half weights, narrowed from numpy's default float64."""
+    if model.was_half and tensor.dtype in HALF:
+        notes[f"{dtype_name(tensor)} samples were widened to float32, as the weights were"] = None
+        return tensor.float()
+    if tensor.dtype == torch.float64 and _only_float32(model):
+        notes["float64 samples were narrowed to float32, the precision of the weights"] = None
+        return tensor.float()
+    return tensor
+
+
+def _only_float32(model: OpenModel) -> bool:
+    holder = model.program if model.program is not None else model.module
+    found = {value.dtype for value in holder.state_dict().values() if isinstance(value, torch.Tensor)}
+    return {dtype for dtype in found if dtype.is_floating_point} == {torch.float32}
+
+
+def made_inputs(model: OpenModel, texts: Sequence[InputText], dims: Sequence[DimRange], seed: int) -> Inputs:
+    """Random calls from ``--input`` texts.
+
+    Raises :class:`UsageError` CNV-2017 where they do not fit ``forward``, CNV-2021 for an integer without a range.
+    """
+    notes: tuple[Note, ...] = ()
+    keys = [text.name or f"#{index}" for index, text in enumerate(texts)]
+    if model.was_half and any(text.dtype in ("float16", "bfloat16") for text in texts):
+        texts = [_wide(text) for text in texts]
+        notes = (Note(text="half-precision inputs were widened to float32, as the weights were"),)
+    by_key = dict(zip(keys, texts, strict=True))
+    call, ordered = bind({key: torch.empty(0) for key in keys}, model.signature)
+    names = [(path, ordered.get(path, path)) for path, _ in call.named()]
+    specs = tuple(
+        TensorSpec(name=path if key.startswith("#") else key, dtype=by_key[key].dtype, shape=by_key[key].shape)
+        for path, key in names
+    )
+    ranges = known_dims(specs, dims)
+    made = random_samples(specs, value_ranges(_named(texts, specs, names), specs), ranges, seed)
+    calls = []
+    for arrays in made:
+        remaining = iter(specs)
+        calls.append(call.mapped(lambda _, left=remaining, found=arrays: to_tensor(found[next(left).name])))  # type: ignore[misc]
+    return Inputs(calls, specs, ranges, False, notes)
+
+
+def _wide(text: InputText) -> InputText:
+    return InputText(name=text.name, dtype="float32", shape=text.shape, low=text.low, high=text.high)
+
+
+def _named(
+    texts: Sequence[InputText], specs: Sequence[TensorSpec], names: Sequence[tuple[str, str]]
+) -> list[InputText]:
+    """The texts in call order, each under the name of its spec."""
+    by_key = {text.name or f"#{index}": text for index, text in enumerate(texts)}
+    return [
+        InputText(name=spec.name, dtype=text.dtype, shape=text.shape, low=text.low, high=text.high)
+        for spec, (_, key) in zip(specs, names, strict=True)
+        for text in (by_key[key],)
+    ]
+
+
+# --------------------------------------------------------------------------------------------------- exported programs
+
+
+def program_inputs(model: OpenModel, texts: Sequence[InputText], dims: Sequence[DimRange], seed: int) -> Inputs:
+    """Calls of an exported program, whose signature is known.
+
+    Without integer inputs the samples are random, at two sizes. With some, the example inputs in the file are the
+    first sample, and its floats are random in the second: an index must not be guessed.
+    """
+    example = _example_call(model)
+    specs, stated = _program_specs(model, example)
+    specs, stated, asked = _with_words(specs, stated, texts, dims)
+    ranges = value_ranges(texts, specs)
+    bounds = known_dims(specs, asked, stated)
+    made = [spec for spec in specs if "int" not in spec.dtype or spec.dtype == "uint8" or spec.name in ranges]
+    simple = all(isinstance(dim, int) or dim.isidentifier() for spec in specs for dim in spec.shape)
+    if len(made) == len(specs) and simple:
+        arrays = random_samples(specs, ranges, bounds, seed)
+        return Inputs([_filled(example, specs, found) for found in arrays], specs, bounds, False)
+    sizes = {spec.name: leaf.shape for spec, leaf in zip(specs, example.tensors(), strict=True)}
+    static = [TensorSpec(name=spec.name, dtype=spec.dtype, shape=tuple(sizes[spec.name])) for spec in made]
+    second = random_samples(static, ranges, (), seed)[1]
+    note = Note(text="the example inputs in the file are the first sample")
+    return Inputs([example, _filled(example, specs, second)], specs, bounds, True, (note,))
+
+
+def _filled(example: Call, specs: Sequence[TensorSpec], arrays: dict[str, Any]) -> Call:
+    remaining = iter(specs)
+
+    def fill(own: torch.Tensor) -> torch.Tensor:
+        name = next(remaining).name
+        return to_tensor(arrays[name]) if name in arrays else own
+
+    return example.mapped(fill)
+
+
+def _example_call(model: OpenModel) -> Call:
+    program: Any = model.program
+    if program.example_inputs is None:
+        raise UsageError(
+            "CNV-2013",
+            "the exported program was saved without example inputs",
+            hint="give sample inputs (--samples FILE.pt holding (args, kwargs))",
+        )
+    args, kwargs = program.example_inputs
+    return Call(tuple(args), dict(kwargs), model.signature.positional).mapped(lambda leaf: leaf.detach())
+
+
+def _program_specs(model: OpenModel, example: Call) -> tuple[tuple[TensorSpec, ...], tuple[DimRange, ...]]:
+    """Specs from the placeholders of a program (symbols kept) and the ranges of its symbols."""
+    program: Any = model.program
+    wanted = {name for name in program.graph_signature.user_inputs if isinstance(name, str)}
+    placeholders = [
+        node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in wanted
+    ]
+    values = [value for value in placeholders if isinstance(value, torch.Tensor)]
+    leaves = example.named()
+    if len(values) != len(leaves):
+        values = [leaf for _, leaf in leaves]
+    specs = tuple(
+        TensorSpec(
+            name=name,
+            dtype=dtype_name(value),
+            shape=tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape),
+        )
+        for (name, _), value in zip(leaves, values, strict=True)
+    )
+    stated = tuple(
+        DimRange(name=str(symbol), low=max(_finite(bounds.lower, 1), 1), high=_finite(bounds.upper, 0))
+        for symbol, bounds in program.range_constraints.items()
+    )
+    return specs, stated
+
+
+def _finite(bound: Any, otherwise: int) -> int:
+    try:
+        value = int(bound)
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return otherwise
+    return value if abs(value) < 1 << 48 else otherwise
+
+
+def _with_words(
+    specs: Sequence[TensorSpec], stated: Sequence[DimRange], texts: Sequence[InputText], dims: Sequence[DimRange]
+) -> tuple[tuple[TensorSpec, ...], tuple[DimRange, ...], tuple[DimRange, ...]]:
+    """The specs with the user's words for the program's symbols; a size fixes a symbol to that size."""
+    words: dict[str, str] = {}
+    asked = {entry.name: entry for entry in dims}
+    faults: list[str] = []
+    for text, spec in match_texts(texts, specs):
+        if text is None:
+            continue
+        if text.dtype != spec.dtype or len(text.shape) != len(spec.shape):
+            faults.append(f"{spec.name} is {spec.dtype} with {len(spec.shape)} dimensions")
+            continue
+        for said, own in zip(text.shape, spec.shape, strict=True):
+            if isinstance(own, int) and said != own:
+                faults.append(f"{spec.name} has the fixed size {own} where --input says {said}")
+            elif isinstance(own, str) and isinstance(said, str):
+                words[own] = said
+            elif isinstance(own, str) and isinstance(said, int):
+                asked[own] = DimRange(name=own, sizes=(said,), low=said, high=said)
+    if faults:
+        raise UsageError(
+            "CNV-2017",
+            f"--input and the exported program do not agree: {'; '.join(faults)}",
+            hint="export the program again with the dynamic shapes that you want, or leave --input out",
+        )
+    named = tuple(
+        TensorSpec(name=spec.name, dtype=spec.dtype, shape=tuple(words.get(str(dim), dim) for dim in spec.shape))
+        for spec in specs
+    )
+    moved = [[_moved(entry, words) for entry in group] for group in (stated, asked.values())]
+    return named, tuple(moved[0]), tuple(moved[1])
+
+
+def _moved(entry: DimRange, words: dict[str, str]) -> DimRange:
+    return DimRange(name=words.get(entry.name, entry.name), sizes=entry.sizes, low=entry.low, high=entry.high)

@@ -1,0 +1,39 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="write what is given as the new expectation")
+
+
+@pytest.fixture(autouse=True)
+def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cache and registry of a test never are the user's."""
+    base = tmp_path_factory.getbasetemp() / "places"
+    monkeypatch.setenv("CONVERT_CACHE_DIR", str(base / "cache"))
+    monkeypatch.setenv("CONVERT_REGISTRY", str(base / "registry"))
+    monkeypatch.setenv("CONVERT_OUT", str(base / "out"))
+
+
+@pytest.fixture(scope="session")
+def cases() -> Path:
+    """The folder of hard inputs beside the project, where there is one."""
+    folder = ROOT.parent / "shared" / "cases"
+    if not folder.is_dir():
+        pytest.skip("the folder of hard inputs is not beside this checkout")
+    return folder
+
+
+def needs(program: str) -> pytest.MarkDecorator:
+    """Skip where a program is missing, but never in continuous integration, which installs it."""
+    missing = shutil.which(program) is None and not os.environ.get("CI")
+    return pytest.mark.skipif(missing, reason=f"{program} is not installed")
