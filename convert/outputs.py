@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from artifacts.digest import FileEntry, canonical_json, sha256_file
-from convert.report import render_report
+from convert.report.html import render_report
 from convert.report.data import report_data
 from convert.request import Conversion, Request, TargetResult
 from convert.settings import Settings

@@ -166,14 +166,11 @@ def user_sources() -> list[str]:
     }
     home = Path(__file__).resolve().parent.parent
     installed |= {str(home / package) for package in ("convert", "artifacts", "op_registry", "flows")}
-    found = set()
-    for module in list(sys.modules.values()):
-        origin = getattr(module, "__file__", None)
-        if origin and origin.endswith(".py"):
-            path = str(Path(origin).resolve())
-            if not any(path.startswith(root + os.sep) for root in installed):
-                found.add(path)
-    return sorted(found)
+    origins = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    # Some modules only pretend to have a file: torch makes such ones for its operators.
+    paths = {Path(origin) for origin in origins if origin and origin.endswith(".py")}
+    found = {str(path.resolve()) for path in paths if path.is_absolute() and path.is_file()}
+    return sorted(path for path in found if not any(path.startswith(root + os.sep) for root in installed))
 
 
 if __name__ == "__main__":

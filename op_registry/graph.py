@@ -31,15 +31,25 @@ def type_names() -> Mapping[int, str]:
 
 
 class Scope:
-    """Types, ranks and constants by name in one graph; a body sees its outer graph's."""
+    """Types, ranks and constants by name in one graph; a body sees its outer graph's.
 
-    __slots__ = ("constants", "outer", "ranks", "types")
+    What a graph states is kept as it stands in the file and read when it is asked for; ``types`` holds what was read
+    or follows from operators.
+    """
 
-    def __init__(self, outer: Scope | None = None) -> None:
+    __slots__ = ("constants", "infos", "outer", "tensors", "types")
+
+    def __init__(self, outer: Scope | None = None, graph: Proto = None) -> None:
         self.types: dict[str, str] = {}
-        self.ranks: dict[str, int] = {}
+        self.infos: dict[str, Proto] = {}
+        self.tensors: dict[str, Proto] = {}
         self.constants: dict[str, Proto] = {}
         self.outer = outer
+        if graph is not None:
+            for infos in (graph.value_info, graph.output, graph.input):
+                self.infos.update({info.name: info for info in infos})
+            self.tensors = {tensor.name: tensor for tensor in graph.initializer}
+            self.constants = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
 
     def dtype(self, name: str) -> str:
         """The element type of a value, or nothing."""
@@ -47,15 +57,43 @@ class Scope:
         while scope is not None:
             if name in scope.types:
                 return scope.types[name]
+            if found := scope.stated(name):
+                return found
             scope = scope.outer
         return ""
+
+    def stated(self, name: str) -> str:
+        """The element type that this graph itself states, kept for the next time."""
+        if name in self.infos:
+            kind = self.infos[name].type
+            number = kind.tensor_type.elem_type
+            found = type_names().get(number, "") if number else other_type(kind)
+        elif name in self.tensors:
+            found = type_names().get(self.tensors[name].data_type, "")
+        else:
+            return ""
+        self.types[name] = found
+        return found
+
+    def present(self) -> set[str]:
+        """Every element type that occurs in this graph and around it."""
+        names = type_names()
+        found = {names.get(n, "") for n in {info.type.tensor_type.elem_type for info in self.infos.values()} if n}
+        found |= {names.get(n, "") for n in {tensor.data_type for tensor in self.tensors.values()}}
+        found |= {other_type(info.type) for info in self.infos.values() if not info.type.tensor_type.elem_type}
+        found |= set(self.types.values())
+        return found | (self.outer.present() if self.outer is not None else set())
 
     def rank(self, name: str) -> int | None:
         """The rank of a value, where it is known."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.ranks:
-                return scope.ranks[name]
+            if name in scope.infos:
+                kind = scope.infos[name].type
+                known = kind.HasField("tensor_type") and kind.tensor_type.HasField("shape")
+                return len(kind.tensor_type.shape.dim) if known else None
+            if name in scope.tensors:
+                return len(scope.tensors[name].dims)
             scope = scope.outer
         return None
 
@@ -63,38 +101,11 @@ class Scope:
         """The tensor behind a constant value (a node for a Constant without one), or None."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.constants:
-                return scope.constants[name]
+            found = scope.tensors.get(name) or scope.constants.get(name)
+            if found is not None:
+                return found
             scope = scope.outer
         return None
-
-    def learn_types(self, graph: Proto) -> None:
-        """Take the types and ranks that a graph states."""
-        names, types, ranks = type_names(), self.types, self.ranks
-        for infos in (graph.input, graph.output, graph.value_info):
-            for info in infos:
-                kind = info.type
-                if kind.HasField("tensor_type"):
-                    tensor = kind.tensor_type
-                    types[info.name] = names.get(tensor.elem_type, "")
-                    if tensor.HasField("shape"):
-                        ranks[info.name] = len(tensor.shape.dim)
-                else:
-                    types[info.name] = other_type(kind)
-        for tensor in graph.initializer:
-            types[tensor.name] = names.get(tensor.data_type, "")
-            ranks[tensor.name] = len(tensor.dims)
-
-    def learn_constants(self, graph: Proto) -> None:
-        """Take the initializers and Constant nodes of a graph."""
-        constants = self.constants
-        for tensor in graph.initializer:
-            constants[tensor.name] = tensor
-        for tensor in graph.sparse_initializer:
-            constants[tensor.values.name] = tensor
-        for node in graph.node:
-            if node.op_type == "Constant" and node.output:
-                constants[node.output[0]] = node
 
 
 def other_type(kind: Proto) -> str:

@@ -42,28 +42,23 @@ def plain(text: str) -> str:
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
-def propagate(node: Any, scope: Scope, opset: int) -> None:
-    """Give the outputs of a node a type where one follows."""
-    types = scope.types
-    outputs = node.output
-    if not outputs or outputs[0] in types:
+def propagate(node: Any, scope: Scope, plan: Plan) -> None:
+    """Give the outputs of a node a type where one follows and the graph states none."""
+    types, outputs = scope.types, node.output
+    if not outputs or scope.stated(outputs[0]):
         return
     op = node.op_type
     if op in TYPED_BY_ATTRIBUTE:
         _by_attribute(node, scope, TYPED_BY_ATTRIBUTE[op])
-        return
-    if op in ("Constant", "ConstantOfShape"):
+    elif op in ("Constant", "ConstantOfShape"):
         _by_value(node, scope)
-        return
-    plan = output_plan(node.domain, op, opset)
-    if not plan:
-        return
-    inputs = node.input
-    for name, (source, fixed) in zip(outputs, plan, strict=False):
-        if fixed:
-            types[name] = fixed
-        elif 0 <= source < len(inputs) and (dtype := scope.dtype(inputs[source])):
-            types[name] = dtype
+    elif plan:
+        inputs = node.input
+        for name, (source, fixed) in zip(outputs, plan, strict=False):
+            if fixed:
+                types[name] = fixed
+            elif 0 <= source < len(inputs) and (dtype := scope.dtype(inputs[source])):
+                types[name] = dtype
 
 
 def _by_attribute(node: Any, scope: Scope, name: str) -> None:

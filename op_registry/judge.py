@@ -11,15 +11,18 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from op_registry.conditions import graph_holds, holds
-from op_registry.graph import MAIN_DOMAINS, Node, Scope, module_path
+from msgspec.structs import replace
+
+from op_registry.ask import Ask
+from op_registry.conditions import graph_holds
+from op_registry.graph import MAIN_DOMAINS, Scope, module_path
 from op_registry.graph_facts import graph_facts
-from op_registry.infer import propagate
+from op_registry.infer import output_plan, propagate
 from op_registry.opsets import best_opset
-from op_registry.support import GRAPH, SupportTable, load_support
+from op_registry.support import GRAPH, Name, SupportTable, load_support
 from op_registry.values import SEVERITY, Judged, Judgement, OpRow, Target
-from op_registry.vendors import all_vendors, resolve_version
-from op_registry.verdict import Finding, Verdict, finding_of, verdict, worst_first
+from op_registry.vendors import Vendor, all_vendors, resolve_version
+from op_registry.verdict import Finding, Verdict, finding_of, verdict
 from op_registry.versions import in_range
 
 Proto = Any
@@ -66,12 +69,6 @@ def judge_model(
         counts=counts,
         best_opset=best_opset(judge.names, target, toolchain_version=toolchain_version, site=rows, current=opset),
     )
-    return _with_outcome(judgement)
-
-
-def _with_outcome(judgement: Judgement) -> Judgement:
-    from msgspec.structs import replace
-
     return replace(judgement, supported=not judgement.refusals)
 
 
@@ -83,174 +80,134 @@ class Judge:
         self.table = table
         self.target = target
         self.opsets = imports_of(model.opset_import)
-        self.functions: dict[tuple[str, str], Proto] = {(main(f.domain), f.name): f for f in model.functions}
+        self.functions: dict[Name, Proto] = {(main(f.domain), f.name): f for f in model.functions}
         self.judged: list[Judged] = []
         self.counts: Counter[str] = Counter()
         self.nodes = 0
-        self.names: set[tuple[str, str]] = set()
-        self._verdicts: dict[tuple[int, str, str], Verdict] = {}
-        self._typed = False
-        self._seen: dict[tuple[object, ...], tuple[Finding, ...]] = {}
+        self.names: set[Name] = set()
 
     def run(self) -> None:
-        """Judge the graph, then each local function once, then the graph as a whole."""
-        self._graph_rules()
-        self._graph(self.model.graph, None, self.opsets, "")
+        """Judge the graph as a whole, its nodes, and then each local function once."""
+        self._whole()
+        graph = self.model.graph
+        self._nodes(list(graph.node), Scope(None, graph), self.opsets, "")
         for (_, name), function in self.functions.items():
-            opsets = imports_of(function.opset_import)
-            self._nodes(function.node, Scope(), opsets, name)
+            self._nodes(list(function.node), Scope(), imports_of(function.opset_import), name)
 
     # ------------------------------------------------------------------------------------------- the graph as a whole
 
-    def _graph_rules(self) -> None:
-        rules = self.table.rules.get(("", GRAPH), ())
+    def _whole(self) -> None:
         opset = self.opsets.get("", 0)
-        asked = [rule for rule in rules if rule.at(opset, self.target.arch)]
+        asked = [rule for rule in self.table.rules.get(("", GRAPH), ()) if rule.at(opset, self.target.arch)]
         facts = graph_facts(self.model) if asked else {}
-        for rule in asked:
-            if graph_holds(rule.when, facts):
-                self._add_graph(finding_of(rule))
-        self._part()
-
-    def _part(self) -> None:
-        """Whether the toolchain version knows the part at all."""
-        known = self.target.toolchains
-        version = self.table.version
-        if not known or not version or in_range(version, known):
-            return
-        reason = f"{self.table.vendor.toolchain} {version} doesn't know {self.target.name} (known to {known})"
-        source = "; ".join(self.target.sources)
-        self._add_graph(Finding(state="refused", grade="inferred", reason=reason, source=source))
-
-    def _add_graph(self, found: Finding) -> None:
-        self.judged.append(
-            Judged(
-                op=GRAPH,
-                node="",
-                state=found.state,
-                grade=found.grade,
-                reason=found.reason,
-                source=found.source,
-                hint=found.hint,
-            )
-        )
+        found = [finding_of(rule) for rule in asked if graph_holds(rule.when, facts)]
+        found += unknown_part(self.table, self.target)
+        self.judged += [judged_of(item, op=GRAPH) for item in found]
 
     # ------------------------------------------------------------------------------------------------ nodes and bodies
 
-    def _graph(self, graph: Proto, outer: Scope | None, opsets: Mapping[str, int], prefix: str) -> None:
-        scope = Scope(outer)
-        self._nodes(graph.node, scope, opsets, prefix, graph)
-
-    def _nodes(
-        self, nodes: Iterable[Proto], scope: Scope, opsets: Mapping[str, int], prefix: str, graph: Proto = None
-    ) -> None:
-        """Judge the nodes of one graph or function body in order."""
-        names = Counter((node.domain, node.op_type) for node in nodes)
-        plans = {name: self._plan(name, opsets) for name in names}
-        self.nodes += sum(names.values())
+    def _nodes(self, nodes: list[Proto], scope: Scope, opsets: Mapping[str, int], prefix: str) -> None:
+        """Judge the nodes of one graph, body or function in order."""
+        pairs = [(node.domain, node.op_type) for node in nodes]
+        names = Counter(pairs)
+        self.nodes += len(nodes)
         self.names.update((main(domain), op) for domain, op in names)
-        typed = any(not plan.plain for plan in plans.values())
+        verdicts = {name: self._verdict(name, opsets) for name in names}
+        if all(verdict.plain for verdict in verdicts.values()):
+            present: set[str] = set()
+        else:
+            present = learn_scope(nodes, pairs, scope, opsets.get("", 1))
+        casts = self.table.vendor.name == "onnxruntime"
+        asks = {name: Ask(verdict, present, casts=casts) for name, verdict in verdicts.items()}
         bodies = {name for name in names if has_body(*name)}
-        if not typed and not bodies and not any(plan.findings for plan in plans.values()):
-            self.counts["ok"] += sum(names.values())
-            return
-        if graph is not None and (typed or bodies):
-            scope.learn_types(graph)
-            scope.learn_constants(graph)
-        main_opset = opsets.get("", 1)
-        for node in nodes:
-            name = (node.domain, node.op_type)
-            plan = plans[name]
-            if typed or bodies:
-                propagate(node, scope, main_opset)
-            found = plan.findings if plan.plain else self._look(node, plan, scope)
-            if found:
-                self._add(node, found, prefix)
-            else:
-                self.counts["ok"] += 1
-            if name in bodies:
-                self._bodies(node, scope, opsets, prefix)
+        busy = {name for name, ask in asks.items() if not ask.idle or ask.verdict.findings or name in bodies}
+        self.counts["ok"] += sum(count for name, count in names.items() if name not in busy)
+        for node, name in zip(nodes, pairs, strict=True):
+            if name in busy:
+                ask = asks[name]
+                self._add(node, ask.verdict.findings if ask.idle else ask.look(node, scope), prefix)
+                if name in bodies:
+                    self._bodies(node, scope, opsets, prefix)
 
     def _bodies(self, node: Proto, scope: Scope, opsets: Mapping[str, int], prefix: str) -> None:
         for item in node.attribute:
             for body in (item.g, *item.graphs) if item.type in (5, 10) else ():
                 if body.node:
-                    self._graph(body, scope, opsets, prefix)
+                    self._nodes(list(body.node), Scope(scope, body), opsets, prefix)
 
-    def _plan(self, name: tuple[str, str], opsets: Mapping[str, int]) -> Verdict:
-        domain, op = main(name[0]), name[1]
-        opset = opsets.get(domain, 0)
-        key = (opset, domain, op)
-        if key not in self._verdicts:
-            called = (domain, op) in self.functions
-            self._verdicts[key] = (
-                self._call(op) if called else verdict(self.table, (domain, op), opset, self.target.arch)
-            )
-        return self._verdicts[key]
-
-    def _call(self, op: str) -> Verdict:
-        """The verdict on a call of a local function; its body is judged by itself."""
-        vendor = self.table.vendor
-        if vendor.functions == "inline":
-            return Verdict()
-        refused = vendor.functions == "refused"
-        reason = f"{op} is a function of the model itself; {vendor.toolchain} " + (
-            "doesn't expand those" if refused else "isn't known to expand those"
-        )
-        hint = "inline the model's functions first (onnx.inliner)"
-        state, source = ("refused" if refused else "unknown"), f"{vendor.toolchain} parser"
-        return Verdict(
-            findings=(
-                Finding(
-                    state="refused" if state == "refused" else "unknown",
-                    grade="read" if refused else "inferred",
-                    reason=reason,
-                    source=source,
-                    hint=hint,
-                ),
-            )
-        )
-
-    # ------------------------------------------------------------------------------------------------------- one node
-
-    def _look(self, proto: Proto, plan: Verdict, scope: Scope) -> tuple[Finding, ...]:
-        node = Node(proto, scope)
-        found = [finding_of(rule) for rule in plan.rules if holds(rule.when, node)]
-        if plan.row is not None and plan.row.types:
-            found += self._types(node, plan.row)
-        return worst_first([*plan.findings, *found]) if found else plan.findings
-
-    def _types(self, node: Node, row: OpRow) -> list[Finding]:
-        for place, taken in row.types.items():
-            dtype = node.dtype(place)
-            if dtype and dtype not in taken and not self._cast(dtype, taken):
-                where = f"output {place[1:]}" if place[0] == "o" else f"input {place}"
-                reason = f"{where} is {dtype}; the types named are {', '.join(sorted(taken))}"
-                return [Finding(state=row.lacking, grade=row.grade, reason=reason, source=row.source)]
-        return []
-
-    def _cast(self, dtype: str, taken: frozenset[str]) -> bool:
-        """ONNX Runtime casts float16 to float32 around a CPU kernel that lacks it."""
-        return self.table.vendor.name == "onnxruntime" and dtype == "float16" and "float32" in taken
+    def _verdict(self, name: Name, opsets: Mapping[str, int]) -> Verdict:
+        known = (main(name[0]), name[1])
+        if known in self.functions:
+            return call_verdict(self.table.vendor, name[1])
+        return verdict(self.table, known, opsets.get(known[0], 0), self.target.arch)
 
     def _add(self, node: Proto, found: tuple[Finding, ...], prefix: str) -> None:
-        worst = found[0]
-        self.counts[worst.state] += 1
-        if worst.state == "ok" and worst.grade != "site":
+        worst = found[0] if found else None
+        self.counts[worst.state if worst else "ok"] += 1
+        if worst is None or (worst.state == "ok" and worst.grade != "site"):
             return
         path = module_path(node)
-        self.judged.append(
-            Judged(
-                op=display(node.domain, node.op_type),
-                node=node.name or next(iter(node.output), ""),
-                module=f"{prefix}:{path}".strip(":") if prefix else path,
-                state=worst.state,
-                grade=worst.grade,
-                reason="; ".join(dict.fromkeys(item.reason for item in found if item.state != "ok") or [worst.reason]),
-                source=worst.source,
-                hint=next((item.hint for item in found if item.hint), ""),
-            )
+        reasons = dict.fromkeys(item.reason for item in found if item.state != "ok") or [worst.reason]
+        item = judged_of(
+            worst,
+            op=display(node.domain, node.op_type),
+            node=node.name or next(iter(node.output), ""),
+            module=f"{prefix}:{path}".strip(":") if prefix else path,
         )
+        hint = next((item.hint for item in found if item.hint), "")
+        self.judged.append(replace(item, reason="; ".join(reasons), hint=hint))
+
+
+def learn_scope(nodes: list[Proto], pairs: list[Name], scope: Scope, opset: int) -> set[str]:
+    """Make a scope know the constants and types of its nodes; the element types that occur.
+
+    Types that a graph states are enough where it states (nearly) all; where it doesn't, they follow from operators.
+    """
+    constants = [node for node, (_, op) in zip(nodes, pairs, strict=True) if op == "Constant" and node.output]
+    scope.constants.update({node.output[0]: node for node in constants})
+    if len(scope.infos) < len(nodes):
+        plans = {name: output_plan(name[0], name[1], opset) for name in set(pairs)}
+        for node, name in zip(nodes, pairs, strict=True):
+            propagate(node, scope, plans[name])
+    return scope.present()
+
+
+def unknown_part(table: SupportTable, target: Target) -> list[Finding]:
+    """A toolchain version that doesn't know the part at all."""
+    if not target.toolchains or not table.version or in_range(table.version, target.toolchains):
+        return []
+    reason = f"{table.vendor.toolchain} {table.version} doesn't know {target.name} (known to {target.toolchains})"
+    return [Finding(state="refused", grade="inferred", reason=reason, source="; ".join(target.sources))]
+
+
+def call_verdict(vendor: Vendor, op: str) -> Verdict:
+    """The verdict on a call of a local function; the function's own nodes are judged by themselves."""
+    if vendor.functions == "inline":
+        return Verdict()
+    refused = vendor.functions == "refused"
+    how = "doesn't expand those" if refused else "isn't known to expand those"
+    finding = Finding(
+        state="refused" if refused else "unknown",
+        grade="read" if refused else "inferred",
+        reason=f"{op} is a function of the model itself; {vendor.toolchain} {how}",
+        source=f"{vendor.toolchain} parser",
+        hint="inline the model's functions first (onnx.inliner)",
+    )
+    return Verdict(findings=(finding,))
+
+
+def judged_of(found: Finding, *, op: str, node: str = "", module: str = "") -> Judged:
+    """A finding as it is reported of a node."""
+    return Judged(
+        op=op,
+        node=node,
+        module=module,
+        state=found.state,
+        grade=found.grade,
+        reason=found.reason,
+        source=found.source,
+        hint=found.hint,
+    )
 
 
 def main(domain: str) -> str:

@@ -62,7 +62,8 @@ SAVED_MODEL = Foreign(
 GRAPH_DEF = Foreign(
     code="CNV-3010",
     what="a frozen TensorFlow graph (GraphDef)",
-    hint="convert it to ONNX first: python -m tf2onnx.convert --graphdef {name} --inputs IN:0 --outputs OUT:0 --output model.onnx",
+    hint="convert it to ONNX first: python -m tf2onnx.convert --graphdef {name} --inputs IN:0 --outputs OUT:0 "
+    "--output model.onnx --opset 17",
 )
 PADDLE = Foreign(code="CNV-3011", what="a PaddlePaddle program (.pdmodel)", hint=PADDLE_HINT)
 PADDLE_WEIGHTS = Foreign(code="CNV-3011", what="a file of PaddlePaddle weights (.pdiparams)", hint=PADDLE_HINT)
@@ -88,7 +89,8 @@ NUMPY = Foreign(
 TENSORFLOW_CHECKPOINT = Foreign(
     code="CNV-3010",
     what="a TensorFlow checkpoint index (weights only)",
-    hint="export a SavedModel from the code that made it, then: python -m tf2onnx.convert --saved-model FOLDER --output model.onnx",
+    hint="export a SavedModel from the code that made it, then: python -m tf2onnx.convert --saved-model FOLDER "
+    "--output model.onnx",
 )
 
 # (offset, magic, what it is)

@@ -13,7 +13,7 @@ import re
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 import msgspec
 
@@ -118,7 +118,7 @@ class Machine:
 
     def run(self, stream: BoundedReader) -> Any:
         """Run to STOP and give the object's symbol. Raises ValueError or IndexError for a damaged pickle."""
-        for count, (opcode, arg, _) in enumerate(pickletools.genops(stream)):
+        for count, (opcode, arg, _) in enumerate(pickletools.genops(cast(BinaryIO, stream))):
             if count > MAX_OPCODES:
                 raise ValueError(f"it has more than {MAX_OPCODES} instructions")
             step = STEPS.get(opcode.name)
@@ -240,7 +240,7 @@ def _memoize(machine: Machine, _: Any) -> None:
     machine.memo[len(machine.memo)] = machine.stack[-1]
 
 
-STEPS: dict[str, Callable[[Machine, Any], None]] = {
+STEPS: dict[str, Callable[[Machine, Any], object]] = {
     "MARK": _push(Mark),
     "POP": lambda machine, _: machine.stack.pop(),
     "POP_MARK": lambda machine, _: machine.to_mark(),
@@ -272,7 +272,7 @@ STEPS: dict[str, Callable[[Machine, Any], None]] = {
     "TUPLE2": _tuple(2),
     "TUPLE3": _tuple(3),
     "EMPTY_SET": _push(lambda: Made("builtins.set", ())),
-    "ADDITEMS": lambda machine, _: machine.to_mark() and None,
+    "ADDITEMS": lambda machine, _: machine.to_mark(),
     "FROZENSET": lambda machine, _: machine.stack.append(Made("builtins.frozenset", machine.to_mark())),
     "NONE": _push(lambda: None),
     "NEWTRUE": _push(lambda: True),

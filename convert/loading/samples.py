@@ -13,7 +13,7 @@ import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -241,5 +241,5 @@ def dtype_of(name: str) -> np.dtype[Any]:
     if name.startswith(("bfloat", "float8")):
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        return cast("np.dtype[Any]", np.dtype(getattr(ml_dtypes, name)))
     return np.dtype(name)

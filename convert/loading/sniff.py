@@ -15,7 +15,7 @@ import tarfile
 from functools import lru_cache
 from pathlib import Path
 
-from artifacts.digest import sha256_file
+from artifacts.digest import FileEntry, sha256_file
 from convert.errors import LoadError
 from convert.loading import foreign, pickles
 from convert.loading.onnx_files import MODEL_KINDS, external_files, outline_onnx
@@ -54,7 +54,7 @@ def _identify(path: Path, size: int, mtime: int) -> ModelFile:
     """One judgement for each state of a file; a process asks several times."""
     try:
         model_format, container = judge(path, size)
-        external = ()
+        external: tuple[FileEntry, ...] = ()
         if model_format == "onnx":
             external = external_files(path, outline_onnx(path, size).external)
         digest = sha256_file(path)
@@ -111,7 +111,7 @@ def is_folder(path: Path, real: Path) -> LoadError:
         return LoadError(
             "CNV-3010",
             f"{path} is a folder: a TensorFlow SavedModel",
-            hint=f"convert it to ONNX first: python -m tf2onnx.convert --saved-model {path.name} --output model.onnx --opset 17",
+            hint=f"convert it to ONNX first: python -m tf2onnx.convert --saved-model {path.name} --output model.onnx",
         )
     found = model_files(real)
     shown = ", ".join(str(item.relative_to(real)) for item in found[:8])
@@ -226,8 +226,8 @@ def not_torch(archive: Archive) -> LoadError:
         return foreign.KERAS_ZIP.error(archive.path)
     return LoadError(
         "CNV-3008",
-        f"{archive.path.name} is a zip archive, but not one that PyTorch wrote (no data.pkl); inside: {shown or 'nothing'}",
-        hint="if the model lies inside, unpack it and give that file; an unpacked .pt must be zipped with its one root folder",
+        f"{archive.path.name} is a zip archive, but PyTorch did not write it (no data.pkl); inside: {shown or 'nothing'}",
+        hint="if the model lies inside, unpack it and give that file; an unpacked .pt needs its one root folder in the zip",
     )
 
 

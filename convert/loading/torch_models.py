@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from convert.errors import LoadError
 from convert.loading.calls import Call, Parameter, Signature, to_array, to_tensor
 from convert.loading.pickles import PickleScan, globals_of, scan_archive, scan_legacy, scan_tar
 from convert.loading.programs import open_program
-from convert.loading.scripts import DROPOUTS, RANDOM, all_nodes, open_script, script_signature, stays_in_training
+from convert.loading.scripts import DROPOUTS, RANDOM, open_script, script_signature, stays_in_training
 from convert.loading.sniff import identify, shown_globals
 from convert.loading.user_code import Guarded, import_callable, one_line, parse_arguments, search_also
 from convert.loading.weights import load_weights, pick_entry
@@ -131,9 +130,9 @@ def _check_program_mode(program: Any, path: Path) -> None:
     for node in program.graph.nodes:
         name = str(node.target).removeprefix("aten.").partition(".")[0]
         training = {"batch_norm": 5, "native_batch_norm": 5, "_native_batch_norm_legit": 5}.get(name)
-        if name in DROPOUTS and len(node.args) > 2 and node.args[2] is True and node.args[1] != 0:
-            found.append(_module_of(node) or name)
-        elif training is not None and len(node.args) > training and node.args[training] is True and node.args[3]:
+        drops = name in DROPOUTS and len(node.args) > 2 and node.args[2] is True and node.args[1] != 0
+        learns = training is not None and len(node.args) > training and node.args[training] is True and node.args[3]
+        if drops or learns:
             found.append(_module_of(node) or name)
     if found:
         raise stays_in_training(path, found, "export the model again after model.eval()")
@@ -169,7 +168,7 @@ def _open_pickled(file: ModelFile, options: LoadOptions) -> OpenModel:
         raise LoadError(
             "CNV-3024",
             f"{path.name} holds no model: it is a {type(held).__name__}",
-            hint="save the model itself: torch.save(model.state_dict(), 'model.pt'), torch.jit.save or torch.export.save",
+            hint="save the model itself, with torch.save(model.state_dict(), PATH), torch.jit.save or torch.export.save",
         )
     found, key = pick_entry(held, path.name)
     notes = (Note(text=f"took the entry {key!r} of the checkpoint", subject=path.name),) if key else ()
@@ -315,7 +314,7 @@ def _open_module(module: torch.nn.Module, file: ModelFile, notes: tuple[Note, ..
     with Guarded("CNV-3028", f"{path.name} can't be put into eval mode", hint="check the model's train() and eval()"):
         module.eval()
         module.requires_grad_(False)
-    if was_training and file.format in ("module", "checkpoint"):
+    if was_training and not isinstance(module, FromFactory):
         notes += (Note(text="it was saved in training mode (train); it was put into eval mode", subject=path.name),)
     stuck = [
         f"{name or 'the model'} ({type(part).__name__})"
@@ -411,7 +410,7 @@ def check_repeats(model: OpenModel, call: Call, file_name: str) -> None:
     raise LoadError(
         "CNV-3040",
         f"{file_name} gives another answer when it is run again on the same inputs: {drew}",
-        hint="make forward() deterministic: no dropout with training=True, no random numbers, no state kept between calls",
+        hint="make forward() deterministic: no dropout with training=True, no random numbers, no state between calls",
     )
 
 

@@ -87,7 +87,7 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, Any], file_name:
     except RuntimeError as error:
         raise LoadError(
             "CNV-3026",
-            f"the weights in {file_name} do not fit the model that {factory} makes: {str(error).splitlines()[-1].strip()}",
+            f"the weights in {file_name} do not fit what {factory} makes: {str(error).splitlines()[-1].strip()}",
             hint="give the factory the arguments that the weights were trained with (--factory-arg)",
         ) from error
     if not stripped:
@@ -117,7 +117,7 @@ def _check(
         if isinstance(own[key], torch.Tensor)
         and isinstance(given.get(key), torch.Tensor)
         and given[key].shape != own[key].shape
-        and not isinstance(own[key], torch.nn.parameter.UninitializedTensorMixin)
+        and not torch.nn.parameter.is_lazy(own[key])
     ]
     if not (missing or extra or wrong):
         return
@@ -131,5 +131,5 @@ def _check(
         "CNV-3026",
         f"the weights in {file_name} do not fit the {type(module).__name__} that {factory} makes "
         f"({len(given)} tensors in the file, {len(own)} in the model): {shown}",
-        hint="give the factory the arguments that the weights were trained with, for example --factory-arg num_classes=7",
+        hint="give the factory the arguments of the training, for example --factory-arg num_classes=7",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,9 +18,12 @@ from convert.errors import UsageError
 from convert.loading.inputs import InputText, parse_dims, parse_inputs
 from convert.loading.onnx_files import outline_onnx
 from convert.loading.onnx_inputs import onnx_feeds, onnx_specs
-from convert.loading.samples import Given, read_samples, shape_text
+from convert.loading.samples import Given, read_samples
 from convert.loading.sniff import identify
 from convert.values import DimRange, LoadedModel, LoadOptions, ModelFile, Note
+
+if TYPE_CHECKING:
+    from convert.loading.torch_inputs import Inputs
 
 
 def load_model(options: LoadOptions, folder: Path) -> LoadedModel:
@@ -76,7 +80,7 @@ def _load_torch(
     *,
     folder: Path,
 ) -> LoadedModel:
-    from convert.loading.torch_inputs import Inputs, given_inputs, made_inputs, program_inputs
+    from convert.loading.torch_inputs import given_inputs, made_inputs, program_inputs
     from convert.loading.torch_models import OpenModel, check_repeats, open_file
 
     model: OpenModel = open_file(file, options)
@@ -108,7 +112,7 @@ def _unknown_inputs(name: str, parameters: str) -> UsageError:
     return UsageError(
         "CNV-2013",
         f"{name} does not say what inputs it takes; its forward has ({parameters})",
-        hint="give them: --input 'NAME:float32[1,3,224,224]' for each, or --samples with a .npz or a .pt of (args, kwargs)",
+        hint="give sample inputs (--samples FILE.npz or FILE.pt), or say what they are: --input 'NAME:float32[1,3,224,224]'",
     )
 
 
@@ -123,7 +127,7 @@ def _write_arrays(folder: Path, feeds: Sequence[dict[str, Array]]) -> list[str]:
     return names
 
 
-def _write_calls(folder: Path, found: Inputs, parameters: tuple[str, ...]) -> list[str]:  # noqa: F821
+def _write_calls(folder: Path, found: Inputs, parameters: tuple[str, ...]) -> list[str]:
     import torch
 
     feeds = [dict(zip((spec.name for spec in found.specs), call.leaves(), strict=True)) for call in found.calls]
