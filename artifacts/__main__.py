@@ -13,6 +13,14 @@ COMMANDS = {
     "show": ("artifacts.commands.show:command", "One version in full, or how to fetch it with standard tools."),
     "pull": ("artifacts.commands.pull:command", "Fetch one target's files, every byte checked."),
     "verify": ("artifacts.commands.verify:command", "Check a version, a target, or a pulled folder."),
+    "import": ("artifacts.commands.add:import_command", "Register an artifact that was built elsewhere."),
+    "attach": ("artifacts.commands.add:attach_command", "Attach a result or report to what is published."),
+    "seal": ("artifacts.commands.add:seal_command", "Publish a draft although targets are missing."),
+    "promote": ("artifacts.commands.promote:promote_command", "Point a channel to a version."),
+    "rollback": ("artifacts.commands.promote:rollback_command", "Point a channel back to a version that it had."),
+    "log": ("artifacts.commands.log:command", "Who moved a channel, when and why."),
+    "keygen": ("artifacts.commands.keygen:command", "Make a signing key."),
+    "sign": ("artifacts.commands.sign:command", "Sign a version with all its targets."),
     "fsck": ("artifacts.commands.fsck:command", "Check the whole registry."),
 }
 

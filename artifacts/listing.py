@@ -11,8 +11,8 @@ from artifacts.errors import RegistryError
 from artifacts.layout import Layout
 from artifacts.manifest import Manifest, highest, lowest, verdict
 from artifacts.names import Ref, target_tag, version_tag
-from artifacts.publish import target_key
 from artifacts.registry import Registry
+from artifacts.release import target_key
 from artifacts.resolve import Resolved, StoredTarget, load_target, resolve, targets_of
 from artifacts.versions import Versions
 
@@ -32,6 +32,8 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     versions: tuple[ListedVersion, ...] = ()
+    drafts: tuple[ListedVersion, ...] = ()
+    """Versions in the making."""
     problem: str = ""
 
 
@@ -96,7 +98,16 @@ def list_model(name: str, layout: Layout) -> ListedModel:
         )
         for version in reversed(versions.names)
     ]
-    return ListedModel(name=name, versions=tuple(listed))
+    drafts = [
+        ListedVersion(
+            version=version,
+            ref=f"{name}:draft-{version_tag(version)}",
+            digest=descriptor.digest,
+            targets=tuple(sorted(target_key(item) for item in versions.index(descriptor).manifests)),
+        )
+        for version, descriptor in reversed(versions.drafts.items())
+    ]
+    return ListedModel(name=name, versions=tuple(listed), drafts=tuple(drafts))
 
 
 def _channels(versions: Versions, digest: Digest) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ SCHEMA = 1
 MANIFEST_NAME = "manifest.json"
 RECORD_NAMES = ("run.json", "report.html")
 """What is about one run and not about the artifact: times, machine facts, the page for people."""
+SIGNATURE_NAME = "signature.sigstore.json"
+"""The file of a pulled folder that holds the signature of the other files."""
 MANIFEST_JSON_BYTES = 16 << 20
 MAX_FILES = 512
 
@@ -144,7 +146,7 @@ def _file_problems(manifest: Manifest) -> list[str]:
     if len(entries) > MAX_FILES:
         return [f"it names {len(entries)} files, more than {MAX_FILES}"]
     names = [check_file_name(entry.name) for entry in entries]
-    taken = {name for name in names if names.count(name) > 1 or name in (MANIFEST_NAME, *RECORD_NAMES)}
+    taken = {name for name in names if names.count(name) > 1 or name in (MANIFEST_NAME, SIGNATURE_NAME, *RECORD_NAMES)}
     negative = [entry.name for entry in entries if entry.bytes < 0]
     return [f"the file name {name!r} is taken" for name in sorted(taken)] + [
         f"{name!r} has no size" for name in negative

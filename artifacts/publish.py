@@ -12,33 +12,28 @@ from pathlib import Path
 
 import msgspec
 
-from artifacts.digest import Digest, FileEntry, sha256_file
-from artifacts.durable import reading
+from artifacts.attach import set_attachment, store_attachment, store_files
+from artifacts.digest import Digest
 from artifacts.errors import RegistryError
 from artifacts.layout import IndexEdit, Layout, missing_blob
 from artifacts.manifest import MANIFEST_NAME, RECORD_NAMES, Manifest, check_manifest, lowest, manifest_bytes, verdict
-from artifacts.names import base_version, check_name, check_version, next_patch, next_revision, target_tag, version_tag
+from artifacts.names import check_name, check_version, target_tag, version_tag
 from artifacts.oci import (
     DOC_TYPE,
-    EMPTY_JSON,
-    EMPTY_TYPE,
-    INDEX_TYPE,
     MANIFEST_TYPE,
     MODEL_CONFIG_TYPE,
     MODEL_TYPE,
     PREFIX,
-    TITLE,
-    VERSION,
     WEIGHT_CONFIG_TYPE,
     WEIGHT_TYPE,
     Descriptor,
-    ImageIndex,
     ImageManifest,
     describe,
     document,
     file_layer,
 )
 from artifacts.registry import Registry
+from artifacts.release import add_version, choose_version
 from artifacts.versions import Versions
 
 RECORD_TYPE = "application/vnd.io.model-convert.run.v1"
@@ -89,7 +84,9 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     already: bool
 
 
-class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A target whose blobs are stored, and nothing refers to yet."""
+
     release: TargetRelease
     descriptor: Descriptor
     """The target's manifest, as the version index lists it."""
@@ -111,9 +108,9 @@ def publish(root: Path, request: PublishRequest) -> Published:
     registry.create()
     layout = registry.layout(request.name)
     layout.create()
-    prepared = tuple(_store_target(registry, layout, request.name, release) for release in _sorted(request.targets))
+    prepared = tuple(store_target(registry, layout, request.name, release) for release in _sorted(request.targets))
     with layout.edit() as edit:
-        _require_blobs(layout, prepared)
+        require_blobs(layout, prepared)
         return _release(layout, edit, request, prepared)
 
 
@@ -162,7 +159,13 @@ def _sorted(targets: tuple[TargetRelease, ...]) -> list[TargetRelease]:
 # ------------------------------------------------------------------------------------------------------------- targets
 
 
-def _store_target(registry: Registry, layout: Layout, name: str, release: TargetRelease) -> _Prepared:
+def store_target(registry: Registry, layout: Layout, name: str, release: TargetRelease) -> Prepared:
+    """Store all blobs of a target.
+
+    Raises:
+        RegistryError: CNV-9011 (a file changed since it was made), CNV-9003, CNV-9004.
+        ResourceLimit: CNV-1003.
+    """
     manifest = release.manifest
     for entry in (*manifest.files, *manifest.reports):
         twins = registry.twins(entry.sha256, entry.bytes, besides=layout)
@@ -174,7 +177,7 @@ def _store_target(registry: Registry, layout: Layout, name: str, release: Target
     for data in (plain, config, image):
         layout.put_bytes(data)
     descriptor = describe(image, MANIFEST_TYPE, _target_annotations(manifest))
-    return _Prepared(
+    return Prepared(
         release=release, descriptor=descriptor, blobs=(descriptor, describe(config, MODEL_CONFIG_TYPE), *layers)
     )
 
@@ -226,40 +229,12 @@ def _target_annotations(manifest: Manifest) -> dict[str, str]:
     return {PREFIX + key: value for key, value in facts.items() if value}
 
 
-def _store_record(layout: Layout, records: dict[str, Path], subject: Descriptor) -> Descriptor:
-    layers = []
-    for name in sorted(records):
-        with reading(f"reading {records[name]}"):
-            entry = FileEntry(name=name, sha256=sha256_file(records[name]), bytes=records[name].stat().st_size)
-        layout.put_file(records[name], entry)
-        layers.append(file_layer(DOC_TYPE, entry.sha256, entry.bytes, name))
-    return store_attachment(layout, RECORD_TYPE, tuple(layers), subject)
+def require_blobs(layout: Layout, prepared: tuple[Prepared, ...]) -> None:
+    """Check, under the lock, that nothing swept a blob since it was stored.
 
-
-def store_attachment(
-    layout: Layout,
-    artifact_type: str,
-    layers: tuple[Descriptor, ...],
-    subject: Descriptor,
-    annotations: dict[str, str] | None = None,
-) -> Descriptor:
-    """Store a manifest that is about another one (its ``subject``); the layers' blobs must be there already."""
-    layout.put_bytes(EMPTY_JSON)
-    image = ImageManifest(
-        schema_version=2,
-        media_type=MANIFEST_TYPE,
-        artifact_type=artifact_type,
-        config=describe(EMPTY_JSON, EMPTY_TYPE),
-        layers=layers,
-        subject=subject,
-        annotations=annotations or {},
-    )
-    data = document(image)
-    layout.put_bytes(data)
-    return describe(data, MANIFEST_TYPE)
-
-
-def _require_blobs(layout: Layout, prepared: tuple[_Prepared, ...]) -> None:
+    Raises:
+        RegistryError: CNV-9006.
+    """
     for item in prepared:
         for blob in item.blobs:
             if not layout.has(blob.digest, blob.size):
@@ -269,122 +244,34 @@ def _require_blobs(layout: Layout, prepared: tuple[_Prepared, ...]) -> None:
 # ------------------------------------------------------------------------------------------------------------- version
 
 
-class _Choice(msgspec.Struct, frozen=True, kw_only=True):
-    version: str
-    targets: tuple[Descriptor, ...]
-    """All targets of the version, those of the version that it revises included."""
-    present: Digest = ""
-    """The digest of the version's index, where it is there already."""
-
-
-def _release(layout: Layout, edit: IndexEdit, request: PublishRequest, prepared: tuple[_Prepared, ...]) -> Published:
-    choice = _choose(Versions(layout, edit.refs()), request, tuple(item.descriptor for item in prepared))
-    digest = choice.present or _add_version(layout, edit, request.name, choice)
+def _release(layout: Layout, edit: IndexEdit, request: PublishRequest, prepared: tuple[Prepared, ...]) -> Published:
+    targets = tuple(item.descriptor for item in prepared)
+    choice = choose_version(Versions(layout, edit.refs()), request.name, request.version, targets)
+    digest = choice.present or add_version(layout, edit, choice)
     if not choice.present:
         for item in prepared:
-            _add_record(layout, edit, item)
+            add_record(layout, edit, item)
     return Published(
         ref=f"{request.name}:{version_tag(choice.version)}",
         name=request.name,
         version=choice.version,
         digest=digest,
-        targets=tuple(_published_target(layout, request.name, choice.version, item) for item in prepared),
+        targets=tuple(published_target(layout, request.name, choice.version, item) for item in prepared),
         already=bool(choice.present),
     )
 
 
-def _choose(versions: Versions, request: PublishRequest, targets: tuple[Descriptor, ...]) -> _Choice:
-    """The version to publish as: one that has these targets, else the one asked for, its revision, or the next."""
-    wanted = {target.digest for target in targets}
-    line = [
-        name for name in versions.names if not request.version or base_version(name) == base_version(request.version)
-    ]
-    for name in reversed(line):
-        if wanted <= {target.digest for target in versions.targets(name)}:
-            return _Choice(version=name, targets=targets, present=versions.names[name].digest)
-    version = request.version or next_patch(list(versions.names))
-    if version not in versions.names:
-        return _Choice(version=version, targets=targets)
-    return _revise(versions, request, line[-1], targets)
-
-
-def _revise(versions: Versions, request: PublishRequest, newest: str, targets: tuple[Descriptor, ...]) -> _Choice:
-    """The next revision of a version, with targets that it lacks; a target that it has already can't change."""
-    present = {target_key(target): target for target in versions.targets(newest)}
-    revision = next_revision(request.version, set(versions.names))
-    for target in targets:
-        old = present.get(target_key(target))
-        if old is not None and old.digest != target.digest:
-            raise RegistryError(
-                "CNV-9009",
-                f"{request.name}:{version_tag(newest)} is published with other content for {target_key(target)}:"
-                f" {old.digest} is there, {target.digest} was to be published",
-                hint=f"a version never changes; publish as --version {revision}, or leave --version out",
-            )
-    union = {**present, **{target_key(target): target for target in targets}}
-    return _Choice(version=revision, targets=tuple(union.values()))
-
-
-def _add_version(layout: Layout, edit: IndexEdit, name: str, choice: _Choice) -> Digest:
-    data = version_index(name, choice.version, choice.targets)
-    layout.put_bytes(data)
-    index = describe(data, INDEX_TYPE)
-    _set_tags(edit, choice.version, index, choice.targets)
-    return index.digest
-
-
-def _add_record(layout: Layout, edit: IndexEdit, item: _Prepared) -> None:
+def add_record(layout: Layout, edit: IndexEdit, item: Prepared) -> None:
+    """Attach the record of the run that made a target."""
     if not item.release.records:
         return
-    subject = msgspec.structs.replace(item.descriptor, annotations={})
-    record = _store_record(layout, item.release.records, subject)
-    edit.set(attachment_tag(edit, subject.digest, "run"), record)
+    layers = store_files(layout, item.release.records)
+    record = store_attachment(layout, RECORD_TYPE, layers, item.descriptor)
+    set_attachment(edit, item.descriptor.digest, "run", record)
 
 
-def version_index(name: str, version: str, targets: tuple[Descriptor, ...]) -> bytes:
-    """The image index of a version. It has no ``artifactType``: skopeo 1.9 drops it and so changes the digest."""
-    return document(
-        ImageIndex(
-            schema_version=2,
-            media_type=INDEX_TYPE,
-            manifests=tuple(sorted(targets, key=lambda item: target_key(item))),
-            annotations={TITLE: name, VERSION: version},
-        )
-    )
-
-
-def target_key(descriptor: Descriptor) -> str:
-    """What tells the targets of a version apart, read from the index's descriptor."""
-    return (descriptor.annotations.get(PREFIX + "soc") or descriptor.annotations.get(PREFIX + "target", "")).lower()
-
-
-def _set_tags(edit: IndexEdit, version: str, index: Descriptor, targets: tuple[Descriptor, ...]) -> None:
-    base = version_tag(version)
-    tags = {base: index}
-    for target in targets:
-        tags[target_tag(base, target_key(target))] = target
-    for tag, descriptor in tags.items():
-        present = edit.find(tag)
-        if present is not None and present.digest != descriptor.digest:
-            raise RegistryError(
-                "CNV-9020",
-                f"the tag {tag} is taken by {present.digest}",
-                hint="choose another --version; a version's tag and a version-with-target tag must not be the same",
-            )
-        edit.set(tag, descriptor, descriptor.annotations)
-
-
-def attachment_tag(edit: IndexEdit, subject: Digest, kind: str) -> str:
-    """A free tag for an attachment, so that a registry's garbage collection keeps it."""
-    stem = f"{subject.replace(':', '-')}.{kind}-"
-    taken = {ref.tag for ref in edit.refs() if ref.tag.startswith(stem)}
-    number = 1
-    while f"{stem}{number}" in taken:
-        number += 1
-    return f"{stem}{number}"
-
-
-def _published_target(layout: Layout, name: str, version: str, item: _Prepared) -> PublishedTarget:
+def published_target(layout: Layout, name: str, version: str, item: Prepared) -> PublishedTarget:
+    """A target as the caller of publish gets it."""
     manifest = item.release.manifest
     main = manifest.files[0]
     return PublishedTarget(

@@ -12,15 +12,17 @@ from pathlib import Path
 
 import msgspec
 
-from artifacts.digest import Digest
+from artifacts.attach import find_attachments
+from artifacts.digest import Digest, sha256_file
 from artifacts.durable import copy_hashed, fsync_folder, make_folders, reading, temporary_path
 from artifacts.errors import RegistryError, UsageError, disk_full
 from artifacts.layout import Layout, corrupt_blob, missing_blob
-from artifacts.manifest import MANIFEST_NAME, RECORD_NAMES
+from artifacts.manifest import MANIFEST_NAME, RECORD_NAMES, SIGNATURE_NAME
 from artifacts.names import parse_ref, target_tag
-from artifacts.oci import Descriptor, parse_image
+from artifacts.oci import TITLE, Descriptor
 from artifacts.registry import Registry
-from artifacts.resolve import StoredTarget, choose_target, load_target, resolve
+from artifacts.resolve import choose_target, load_target, resolve
+from artifacts.trust import Trust, check_stored
 from artifacts.verify import check_folder
 
 _EXCHANGE = 2
@@ -43,15 +45,19 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     already: bool = False
 
 
-def pull(root: Path, text: str, out: Path | None = None, *, target: str = "", soc: str = "") -> Pulled:
+def pull(
+    root: Path, text: str, out: Path | None = None, *, target: str = "", soc: str = "", trust: Trust | None = None
+) -> Pulled:
     """Pull one target of ``name``, ``name:version``, ``name:channel`` or ``name@sha256:…`` into the folder ``out``.
 
     Without ``out`` it is a folder of the working directory, named after the model and the target. A folder that an
-    earlier pull made is replaced as a whole; any other folder with something in it is refused.
+    earlier pull made is replaced as a whole; any other folder with something in it is refused. The newest run record
+    and the signature of the files come along. With ``trust`` the signatures are judged before anything is written.
 
     Raises:
         UsageError: CNV-2404 (no reference), CNV-2405 (``out`` is in use).
-        RegistryError: CNV-9001, CNV-9002, CNV-9010 (which targets exist), CNV-9006, CNV-9007, CNV-9008, CNV-9021.
+        RegistryError: CNV-9001, CNV-9002, CNV-9010 (which targets exist), CNV-9006, CNV-9007, CNV-9008, CNV-9021,
+            CNV-9030 (not signed as ``trust`` asks).
         ResourceLimit: CNV-1003.
     """
     ref = parse_ref(text)
@@ -59,7 +65,9 @@ def pull(root: Path, text: str, out: Path | None = None, *, target: str = "", so
     stored = load_target(layout, choose_target(layout, resolved, target=target, soc=soc))
     manifest = stored.manifest
     out = out or Path(target_tag(ref.name.rsplit("/", 1)[-1], manifest.target, manifest.soc))
-    layers = (*stored.image.layers, *record_layers(layout, stored.descriptor.digest))
+    if trust is not None:
+        trust.require(check_stored(layout, stored, trust), resolved.ref)
+    layers = (*stored.image.layers, *extra_layers(layout, stored.descriptor.digest))
     pulled = Pulled(
         ref=resolved.ref,
         version=resolved.version,
@@ -70,7 +78,7 @@ def pull(root: Path, text: str, out: Path | None = None, *, target: str = "", so
         path=str(out),
         main=manifest.files[0].name,
         files=tuple(sorted(layer.title for layer in layers)),
-        already=holds(out, stored),
+        already=holds(out, layers),
     )
     if not pulled.already:
         _check_free(out)
@@ -78,24 +86,24 @@ def pull(root: Path, text: str, out: Path | None = None, *, target: str = "", so
     return pulled
 
 
-def record_layers(layout: Layout, subject: Digest) -> tuple[Descriptor, ...]:
-    """The files of the newest run record attached to a manifest; none where there is no readable one."""
-    stem = f"{subject.replace(':', '-')}.run-"
-    tags = [ref for ref in layout.refs() if ref.tag.startswith(stem)]
-    if not tags:
-        return ()
-    what = f"the run record {tags[-1].tag}"
-    image = parse_image(layout.read_blob(tags[-1].descriptor.digest, what), what)
-    return tuple(layer for layer in image.layers if layer.title in RECORD_NAMES)
+def extra_layers(layout: Layout, subject: Digest) -> tuple[Descriptor, ...]:
+    """What comes along with a target: the files of its newest run record, and the newest signature of its files."""
+    refs = layout.refs()
+    records = find_attachments(layout, refs, subject, "run")[-1:]
+    signatures = find_attachments(layout, refs, subject, "sig")[-1:]
+    found = [layer for item in records for layer in item.image.layers if layer.title in RECORD_NAMES]
+    bundles = [layer for item in signatures for layer in item.image.layers[:1]]
+    named = [msgspec.structs.replace(layer, annotations={TITLE: SIGNATURE_NAME}) for layer in bundles]
+    return (*found, *named)
 
 
-def holds(out: Path, stored: StoredTarget) -> bool:
-    """Whether a folder holds exactly this target, every file checked."""
-    plain = next(layer for layer in stored.image.layers if layer.title == MANIFEST_NAME)
-    if not (out / MANIFEST_NAME).is_file():
+def holds(out: Path, layers: tuple[Descriptor, ...]) -> bool:
+    """Whether a folder holds exactly these files, every one checked."""
+    expected = {layer.title: layer.digest for layer in layers}
+    if not (out / MANIFEST_NAME).is_file() or {path.name for path in out.iterdir()} != set(expected):
         return False
-    found = check_folder(out)
-    return found.ok and found.manifest_digest == plain.digest
+    with reading(f"reading {out}"):
+        return all(sha256_file(out / name) == digest for name, digest in expected.items())
 
 
 def _check_free(out: Path) -> None:

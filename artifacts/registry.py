@@ -13,6 +13,7 @@ from artifacts.durable import fsync_folder, make_folders, reading, temporary_pat
 from artifacts.errors import RegistryError
 from artifacts.layout import Layout
 from artifacts.names import RESERVED_PARTS, check_name
+from artifacts.rules import ChannelRule
 from artifacts.strictjson import parse_as
 
 REGISTRY_FILE = "registry.json"
@@ -38,6 +39,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int = FORMAT
     network_file_system: bool = False
     """Publish although the file system is a network one whose locks may not hold between machines."""
+    channels: dict[str, ChannelRule] = {}
+    """What a channel asks of a version, where it isn't the default."""
 
 
 def default_root() -> Path:

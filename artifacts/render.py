@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
+import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+
+from artifacts.errors import UsageError
 
 registry_option = click.option(
     "--registry",
@@ -16,6 +20,33 @@ registry_option = click.option(
     help="The registry folder.  [default: $CONVERT_REGISTRY, else ~/.local/share/model-convert/registry]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+key_option = click.option(
+    "--key",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A public key to trust, besides those of the trust folder.",
+)
+signatures_option = click.option(
+    "--signatures",
+    type=click.Choice(["none", "warn", "enforce"]),
+    default=None,
+    help="What to do without a trusted signature.  [default: enforce with --key or for prod, else warn]",
+)
+
+actor_option = click.option("--actor", envvar="CONVERT_ACTOR", default="", help="Who.  [default: user@host]")
+
+
+def whoami() -> str:
+    """This user and machine, as the history of channels names them.
+
+    Raises:
+        UsageError: CNV-2422, where the operating system has no name for the user.
+    """
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError) as error:
+        raise UsageError("CNV-2422", "this machine has no name for you", hint="say who you are with --actor") from error
 
 
 def print_json(value: Any, **extra: Any) -> None:

@@ -10,7 +10,14 @@ from artifacts.digest import Digest, FileEntry, sha256_bytes, sha256_file
 from artifacts.durable import reading
 from artifacts.errors import RegistryError
 from artifacts.layout import Layout
-from artifacts.manifest import MANIFEST_JSON_BYTES, MANIFEST_NAME, RECORD_NAMES, Manifest, parse_manifest
+from artifacts.manifest import (
+    MANIFEST_JSON_BYTES,
+    MANIFEST_NAME,
+    RECORD_NAMES,
+    SIGNATURE_NAME,
+    Manifest,
+    parse_manifest,
+)
 from artifacts.names import parse_ref
 from artifacts.oci import Descriptor
 from artifacts.registry import Registry
@@ -27,7 +34,7 @@ class FolderCheck(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
-    """What lies in the folder and the manifest doesn't name (records of a run aside)."""
+    """What lies in the folder and the manifest doesn't name (records of a run and the signature aside)."""
 
     @property
     def ok(self) -> bool:
@@ -80,7 +87,7 @@ def check_folder(folder: Path) -> FolderCheck:
     manifest = parse_manifest(data, str(path))
     entries = (*manifest.files, *manifest.reports)
     present = [entry for entry in entries if (folder / entry.name).is_file()]
-    expected = {MANIFEST_NAME, *RECORD_NAMES, *(entry.name for entry in entries)}
+    expected = {MANIFEST_NAME, SIGNATURE_NAME, *RECORD_NAMES, *(entry.name for entry in entries)}
     return FolderCheck(
         path=str(folder),
         manifest_digest=sha256_bytes(data),

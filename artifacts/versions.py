@@ -43,6 +43,16 @@ class Versions:
             and not ref.tag.startswith(RESERVED_CHANNELS)
         }
 
+    @cached_property
+    def drafts(self) -> dict[str, Descriptor]:
+        """Each draft's index by the version that it is to become, oldest first."""
+        found = {
+            version_of_tag(ref.tag.removeprefix("draft-")): ref.descriptor
+            for ref in self.refs
+            if ref.descriptor.media_type == INDEX_TYPE and ref.tag.startswith("draft-")
+        }
+        return {name: found[name] for name in sorted(found, key=version_key)}
+
     @property
     def newest(self) -> str:
         """The newest version; empty where there is none."""

@@ -27,7 +27,7 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
             if array.dtype.kind == "V" and array.dtype.names is None:
                 key, plain = (
                     f"{name}{MARK}{array.dtype.name}",
-                    np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}"),
+                    array.view(f"u{array.dtype.itemsize}"),
                 )
             with archive.open(zipfile.ZipInfo(f"{key}.npy"), "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.asanyarray(plain), allow_pickle=False)

@@ -121,10 +121,12 @@ def nbytes(tensor: TensorProto) -> int:
 
 
 def _nbytes(dims: Sequence[int], data_type: int) -> int:
-    return (math.prod(dims) * _bits(data_type) + 7) // 8
+    return (max(0, math.prod(dims)) * _bits(data_type) + 7) // 8
 
 
 def _bits(data_type: int) -> int:
+    if data_type not in TensorProto.DataType.values() or data_type == TensorProto.UNDEFINED:
+        return 8
     name = TensorProto.DataType.Name(data_type)
     for ending, bits in (("INT4", 4), ("FLOAT4E2M1", 4), ("INT2", 2)):
         if name.endswith(ending):
@@ -232,6 +234,7 @@ def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
 
 
 STORED_AS = "stored_as"
+CASTABLE = {str(kind) for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)}
 
 
 def refer_as(tensor: TensorProto, data_type: int) -> None:
@@ -247,7 +250,7 @@ def refer_as(tensor: TensorProto, data_type: int) -> None:
 def stored_type(tensor: TensorProto) -> int:
     """The type in which a tensor's bytes are stored: its own, unless it waits to be cast."""
     found = next((entry.value for entry in tensor.external_data if entry.key == STORED_AS), "")
-    return int(found) if found.isdigit() and is_external(tensor) else tensor.data_type
+    return int(found) if found in CASTABLE and is_external(tensor) else tensor.data_type
 
 
 def place_weights(model: ModelProto, source: Path, data: Path, *, link: bool = True) -> bool:

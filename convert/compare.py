@@ -271,7 +271,10 @@ def _notes(output: OutputMetrics) -> Iterator[Note]:
     if output.state == "empty":
         text = f"output {output.name!r}: empty on both sides in every sample, so its shape alone was compared"
         yield Note(level="info", text=text, subject=output.name)
-    if output.constant:
+    if output.constant and output.state == "exact":
+        text = f"output {output.name!r} was the same in all {output.samples} samples, though they differ"
+        yield Note(level="info", text=text, subject=output.name)
+    elif output.constant:
         text = (
             f"output {output.name!r} does not depend on the input: it was constant over {output.samples} samples that "
             f"differ, so equal numbers prove little"

@@ -42,6 +42,10 @@ FLOOR_REL_L2 = 0.1
 """Below the absolute floor an output still may not be off by more than this: a doubled output fails at any scale."""
 
 
+SCALE_FAULT = 0.05
+"""A norm ratio further from 1 than this is spoken of as a fault of scale, not of precision."""
+
+
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """A metric that a gate may name. ``rule``: at least, at most, or within ``1 ± threshold``; ``floor``: a setting."""
 
@@ -213,10 +217,10 @@ def _broken(output: OutputMetrics, name: str, limit: float) -> str:
         return ""
     rule = metric.rule if metric else "least"
     if rule == "band":
-        side = "larger" if value > 1.0 else "smaller"
-        return (
-            f"{words} {value:.6g} is off 1 by more than {limit:.6g} (the candidate is {side}: a scale fault?), {where}"
+        fault = (
+            f" (the candidate is {value:.3g} times as large: a scale fault?)" if abs(value - 1.0) > SCALE_FAULT else ""
         )
+        return f"{words} {value:.6g} is off 1 by more than {limit:.6g}{fault}, {where}"
     return f"{words} {value:.6g} is {'below' if rule == 'least' else 'above'} {limit:.6g}, {where}"
 
 
@@ -243,6 +247,8 @@ def gate_failed(verdict: GateVerdict, subject: str, *, code: str = "CNV-8001") -
     return GateFailed(
         code,
         f"{subject} differs from the reference beyond the gate: {shown}{more}",
-        hint="the report shows where they differ; a higher precision may keep the gate, and where the difference is "
+        hint="if the difference is acceptable, say so with --gate METRIC=VALUE"
+        if code == "CNV-8002"
+        else "report.html shows where they differ; a higher precision may keep the gate, and if the difference is "
         "acceptable, --gate METRIC=VALUE says so",
     )

@@ -98,6 +98,8 @@ def _options(settings: SessionSettings) -> native.SessionOptions:
     if settings.big:
         options.enable_cpu_mem_arena = False
         options.enable_mem_pattern = False
+        # The default order runs all casts of weights before anything else, and then holds every weight twice.
+        options.execution_order = native.ExecutionOrder.PRIORITY_BASED
     if settings.save_to:
         options.optimized_model_filepath = settings.save_to
     return options
@@ -219,11 +221,14 @@ _NOISE = (
     re.compile(r"^Exception during (?:initialization|loading): "),
     re.compile(r"\s+"),
 )
+_FOLDER = re.compile(r"/[^\s:'\"]*/(?=[^/\s:'\"]+\.(?:onnx|data|bin|pb|cc|h)\b)")
+_LOADED_FROM = re.compile(r"(?<=\bmodel from )/.*?/([^/]+)(?= failed)|(?<=\bmodel )/.*?/([^/]+)(?= failed)")
+"""Names of nodes look like paths too (``/layers.0/attn/MatMul``) and stay."""
 
 
 def clean_line(text: str, *, limit: int = 400) -> str:
     """One line of what ONNX Runtime says, without codes, source positions and paths; at most ``limit`` characters."""
     for pattern in _NOISE:
         text = pattern.sub(" ", text).strip()
-    text = re.sub(r"(?:/[^\s/:'\"]+)+/(?=[^\s/:'\"]+)", "", text).strip(" :")
+    text = _FOLDER.sub("", _LOADED_FROM.sub(r"\1\2", text)).strip(" :")
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

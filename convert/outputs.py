@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from artifacts.digest import FileEntry, canonical_json, sha256_file
-from convert.report.html import render_report
 from convert.report.data import report_data
+from convert.report.html import render_report
 from convert.request import Conversion, Request, TargetResult
 from convert.settings import Settings
-from convert.validation_file import StoredValidation, write_validation
+from convert.validation_file import StoredValidation, replace_file, write_validation
 from convert.values import CompiledArtifact, ValidationReport
 
 PICTURES = "pictures.json"
@@ -51,9 +51,9 @@ def _place(source: Path, destination: Path, entry: FileEntry) -> None:
 def write_validation_files(result: TargetResult, report: ValidationReport, folder: Path) -> None:
     """Write ``validation.json``, ``support.json`` and the picture data of the report."""
     assert result.verdict is not None
-    stored = StoredValidation(precision=result.precision, report=report, verdict=result.verdict)  # type: ignore[arg-type]
+    stored = StoredValidation(precision=result.judged_as, report=report, verdict=result.verdict)  # type: ignore[arg-type]
     write_validation(folder, stored)
-    (folder / "support.json").write_bytes(canonical_json(result.support))
+    replace_file(folder / "support.json", canonical_json(result.support))
     shutil.copyfile(report.path(PICTURES), folder / PICTURES)
 
 

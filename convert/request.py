@@ -85,6 +85,8 @@ class TargetResult(msgspec.Struct, frozen=True, kw_only=True):
     artifact: ArtifactInfo | None = None
     report: ValidationReport | None = None
     verdict: GateVerdict | None = None
+    judged_as: str = ""
+    """The precision whose thresholds the gate took."""
     toolchain: dict[str, str] = {}
     folder: str = ""
     """``OUT/NAME/TARGET``: the artifact, ``validation.json``, ``report.html``."""

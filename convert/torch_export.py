@@ -119,7 +119,7 @@ def _dynamo(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, pa
         subject, args, kwargs, shapes = model.program, (), None, None
     else:
         subject = model.module if plain else TensorOutputs(model.module)
-        args, kwargs = call.args, call.kwargs or None
+        args, kwargs = _unmistakable(call), call.kwargs or None
         shapes = _dynamic_shapes(loaded.inputs, call) if plain else None
         if shapes is None and any(isinstance(dim, str) for spec in loaded.inputs for dim in spec.shape):
             raise ExporterFailed("outputs that are no tensors can't be exported with symbolic dimensions by dynamo")
@@ -138,8 +138,8 @@ def _dynamo(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, pa
 
 
 def _weight_bytes(model: OpenModel) -> int:
-    holder = model.program if model.program is not None else model.module
-    return sum(tensor.numel() * tensor.element_size() for tensor in holder.state_dict().values() if tensor is not None)
+    weights = model.program.state_dict if model.program is not None else model.module.state_dict()
+    return sum(tensor.numel() * tensor.element_size() for tensor in weights.values() if tensor is not None)
 
 
 def _dynamic_shapes(specs: Sequence[TensorSpec], call: Call) -> Any:
@@ -179,11 +179,12 @@ def _torchscript(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, 
     axes = {
         spec.name: {axis: dim for axis, dim in enumerate(spec.shape) if isinstance(dim, str)} for spec in loaded.inputs
     }
-    # A dict at the end of args would be read as keyword arguments; an empty one after it prevents that.
-    args = (*call.args, {}) if call.args and isinstance(call.args[-1], dict) and not call.kwargs else call.args
+    if loaded.format == "torchscript" and not plain:
+        # A script inside a module can't be traced by the exporter itself, but a traced one can be exported.
+        subject = torch.jit.trace(subject, call.args, check_trace=False, strict=False)
     torch.onnx.export(
         subject,
-        args,
+        _unmistakable(call),
         str(path),
         kwargs=call.kwargs or None,
         dynamo=False,
@@ -192,6 +193,11 @@ def _torchscript(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, 
         dynamic_axes={name: named for name, named in axes.items() if named} or None,
         verbose=False,
     )
+
+
+def _unmistakable(call: Call) -> tuple[Any, ...]:
+    """Arguments whose last one is no dict, which exporters would read as keyword arguments: an empty one follows."""
+    return (*call.args, {}) if call.args and isinstance(call.args[-1], dict) and not call.kwargs else call.args
 
 
 def second_size(loaded: LoadedModel, calls: Sequence[Call]) -> list[Call]:

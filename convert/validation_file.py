@@ -36,6 +36,8 @@ class _ManifestValidation(msgspec.Struct, frozen=True, kw_only=True):
     samples: int = 1
     ran_on: RanOn = "host"
     passed: bool = False
+    judged_as: Precision | None = None
+    """The precision whose thresholds were used, where it isn't the artifact's own."""
 
 
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +48,18 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_validation(folder: Path, stored: StoredValidation) -> Path:
     """Write ``validation.json`` into a folder."""
-    path = folder / NAME
-    path.write_bytes(canonical_json(stored))
+    return replace_file(folder / NAME, canonical_json(stored))
+
+
+def replace_file(path: Path, data: bytes) -> Path:
+    """Write a file anew, never into the old one: that may be linked into a registry, whose files must not change."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     return path
 
 
@@ -93,7 +105,8 @@ def _decode(data: bytes) -> StoredValidation:
         samples=manifest.validation.samples,
     )
     verdict = GateVerdict(passed=manifest.validation.passed, thresholds={})
-    return StoredValidation(schema=manifest.schema, precision=manifest.precision, report=report, verdict=verdict)
+    precision = manifest.validation.judged_as or manifest.precision
+    return StoredValidation(schema=manifest.schema, precision=precision, report=report, verdict=verdict)
 
 
 def _is_manifest(data: bytes) -> bool:

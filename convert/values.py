@@ -136,7 +136,8 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What ``export`` reads of a request."""
 
     exporter: Literal["auto", "dynamo", "torchscript"] = "auto"
-    opset: int = 17
+    opset: int = 0
+    """0: the opset at which the exporter is at its best."""
 
 
 class SimplifyOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from op_registry.conditions import Clause, holds
-from op_registry.graph import Node, Scope, constant_value
+from op_registry.graph import Node, Scope, attribute_bytes, constant_value
 from op_registry.values import OpRow
 from op_registry.verdict import Finding, Verdict, finding_of, worst_first
 
@@ -18,20 +18,6 @@ Signature = tuple[object, ...]
 
 class Ask:
     """The questions of one operator's rules, and the findings of the node signatures met so far."""
-
-    __slots__ = (
-        "_known",
-        "casts",
-        "counts",
-        "dtypes",
-        "named",
-        "ranks",
-        "rules",
-        "types",
-        "valued",
-        "values",
-        "verdict",
-    )
 
     def __init__(self, verdict: Verdict, present: frozenset[str] | set[str], *, casts: bool) -> None:
         """Keep what can matter where only the element types of ``present`` occur.
@@ -53,11 +39,23 @@ class Ask:
         self.dtypes = [(place[0] == "o", int(place.removeprefix("o"))) for place in sorted(places)]
         self.values = sorted({int(clause.key) for clause in clauses if clause.subject == "input" and _deep(clause)})
         self._known: dict[Signature, tuple[Finding, ...]] = {}
+        plain = not self.rules and not verdict.findings and len(self.types) == 1 and self.types[0][0].isdigit()
+        self.quick = int(self.types[0][0]) if plain else -1
+        """The only thing to ask is whether the type of this input is taken; -1: there is more."""
 
     @property
     def idle(self) -> bool:
         """Whether no node needs to be looked at: the verdict holds for all."""
         return not self.rules and not self.types
+
+    def taken(self, proto: Any, scope: Scope) -> bool:
+        """For ``quick`` operators: whether the input's type is taken (or isn't known, which refuses nothing)."""
+        inputs = proto.input
+        if len(inputs) <= self.quick:
+            return True
+        name = inputs[self.quick]
+        dtype = scope.types.get(name) or scope.dtype(name)
+        return not dtype or dtype in self.types[0][1]
 
     def look(self, proto: Any, scope: Scope) -> tuple[Finding, ...]:
         """The findings of one node, the worst first."""
@@ -71,7 +69,7 @@ class Ask:
         inputs, outputs = proto.input, proto.output
         key: list[object] = []
         if self.valued:
-            key += [item.SerializeToString() for item in proto.attribute]
+            key.append(attribute_bytes(proto))
         elif self.named:
             key += [item.name for item in proto.attribute]
         if self.counts:

@@ -108,19 +108,24 @@ def _is_function(schema: Any) -> bool:
 
 
 def _types(schema: Any, kernels: list[Any]) -> Types:
-    """Element types by the first input (``0``) or output (``o0``) that each type parameter binds."""
+    """Element types by the first input (``0``) or output (``o0``) that each type parameter binds.
+
+    A parameter whose kernels take every type that ONNX allows isn't written: there is nothing to ask.
+    """
     taken: dict[str, set[str]] = defaultdict(set)
     for kernel in kernels:
         for name, types in kernel.type_constraints.items():
             taken[name].update(plain_type(text) for text in types)
     places: Types = {}
     bound: set[str] = set()
+    allowed = {item.type_param_str: set(map(plain_type, item.allowed_type_strs)) for item in schema.type_constraints}
     formals = [(str(i), p) for i, p in enumerate(schema.inputs)] + [(f"o{i}", p) for i, p in enumerate(schema.outputs)]
     for place, parameter in formals:
         for name in (parameter.typeStr, parameter.name):
             if name in taken and name not in bound:
                 bound.add(name)
-                places[place] = frozenset(taken[name])
+                if not allowed.get(parameter.typeStr, {plain_type(parameter.typeStr)}) <= taken[name]:
+                    places[place] = frozenset(taken[name])
     return places
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from op_registry.conditions import Value
@@ -37,19 +37,29 @@ class Scope:
     or follows from operators.
     """
 
-    __slots__ = ("constants", "infos", "outer", "tensors", "types")
-
     def __init__(self, outer: Scope | None = None, graph: Proto = None) -> None:
         self.types: dict[str, str] = {}
-        self.infos: dict[str, Proto] = {}
-        self.tensors: dict[str, Proto] = {}
-        self.constants: dict[str, Proto] = {}
         self.outer = outer
-        if graph is not None:
-            for infos in (graph.value_info, graph.output, graph.input):
-                self.infos.update({info.name: info for info in infos})
-            self.tensors = {tensor.name: tensor for tensor in graph.initializer}
-            self.constants = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
+        self.graph = graph
+
+    @cached_property
+    def infos(self) -> dict[str, Proto]:
+        """What the graph states of its values, by name."""
+        if self.graph is None:
+            return {}
+        return {
+            info.name: info for group in (self.graph.value_info, self.graph.output, self.graph.input) for info in group
+        }
+
+    @cached_property
+    def tensors(self) -> dict[str, Proto]:
+        """The initializers, by name."""
+        return {} if self.graph is None else {tensor.name: tensor for tensor in self.graph.initializer}
+
+    @cached_property
+    def constants(self) -> dict[str, Proto]:
+        """Sparse initializers, and the Constant nodes that ``learn_scope`` adds, by name."""
+        return {} if self.graph is None else {tensor.values.name: tensor for tensor in self.graph.sparse_initializer}
 
     def dtype(self, name: str) -> str:
         """The element type of a value, or nothing."""
@@ -77,23 +87,29 @@ class Scope:
 
     def present(self) -> set[str]:
         """Every element type that occurs in this graph and around it."""
-        names = type_names()
-        found = {names.get(n, "") for n in {info.type.tensor_type.elem_type for info in self.infos.values()} if n}
-        found |= {names.get(n, "") for n in {tensor.data_type for tensor in self.tensors.values()}}
-        found |= {other_type(info.type) for info in self.infos.values() if not info.type.tensor_type.elem_type}
-        found |= set(self.types.values())
-        return found | (self.outer.present() if self.outer is not None else set())
+        graph, names = self.graph, type_names()
+        numbers: set[int] = set()
+        found = set(self.types.values())
+        if graph is not None:
+            numbers.update(tensor.data_type for tensor in graph.initializer)
+            for group in (graph.value_info, graph.output, graph.input):
+                plain = {info.type.tensor_type.elem_type for info in group}
+                numbers |= plain
+                if 0 in plain:
+                    found |= {other_type(info.type) for info in group}
+        found |= {names.get(number, "") for number in numbers}
+        return (found | (self.outer.present() if self.outer is not None else set())) - {""}
 
     def rank(self, name: str) -> int | None:
         """The rank of a value, where it is known."""
         scope: Scope | None = self
         while scope is not None:
+            if name in scope.tensors:
+                return len(scope.tensors[name].dims)
             if name in scope.infos:
                 kind = scope.infos[name].type
                 known = kind.HasField("tensor_type") and kind.tensor_type.HasField("shape")
                 return len(kind.tensor_type.shape.dim) if known else None
-            if name in scope.tensors:
-                return len(scope.tensors[name].dims)
             scope = scope.outer
         return None
 
@@ -213,26 +229,71 @@ def constant_value(found: Proto) -> Value:
     return values if found.dims else values[0]
 
 
+def attribute_bytes(node: Proto) -> bytes:
+    """The attributes of a node as bytes, found by walking over the fields of its message.
+
+    Reading attributes one by one costs many times more; equal bytes mean equal attributes.
+    """
+    data: bytes = node.SerializeToString()
+    start = stop = place = 0
+    end = len(data)
+    while place < end:
+        tag = data[place]
+        length = data[place + 1]
+        body = place + 2
+        if length > 127:
+            length, body = _varint(data, place + 1)
+        following = body + length
+        if tag == ATTRIBUTE_TAG:
+            start, stop = start or place, following
+        elif stop:
+            break
+        place = following
+    return data[start:stop]
+
+
+ATTRIBUTE_TAG = 0x2A
+"""Field 5 of NodeProto, length-delimited. All fields of a node are length-delimited and come in order."""
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        place += 1
+        if byte < 128:
+            return value, place
+        shift += 7
+
+
 def module_path(node: Proto) -> str:
     """The path of the PyTorch module that a node came from, where the exporter left it; empty otherwise.
 
     torch's dynamo exporter writes ``pkg.torch.onnx.name_scopes`` (a list, outermost first, the node itself last) and
     ``namespace``; its TorchScript exporter puts the path into the node's name (``/layer1/layer1.0/conv1/Conv``).
     """
-    written = {item.key: item.value for item in node.metadata_props}
+    props = node.metadata_props
+    if props and (path := _path_in({item.key: item.value for item in props})):
+        return path
+    name: str = node.name
+    return _path_of(name.split("/")[1:-1]) if name[:1] == "/" else ""
+
+
+def _path_in(written: Mapping[str, str]) -> str:
     scopes = written.get("pkg.torch.onnx.name_scopes", "")
-    if scopes and len(scopes) < 4096:
+    if scopes and len(scopes) < LONGEST_SCOPES:
         try:
             names = ast.literal_eval(scopes)
         except (ValueError, SyntaxError):
             names = []
         if isinstance(names, list) and len(names) > 1:
             return str(names[-2])
-    if namespace := written.get("namespace", ""):
-        parts = [part.split(": ")[0] for part in namespace.split("/")]
-        return next((part for part in reversed(parts[:-1]) if part), "")
-    name = str(node.name)
-    return _path_of(name.split("/")[1:-1]) if name.startswith("/") else ""
+    parts = [part.split(": ")[0] for part in written.get("namespace", "")[:LONGEST_SCOPES].split("/")]
+    return next((part for part in reversed(parts[:-1]) if part), "")
+
+
+LONGEST_SCOPES = 4096
 
 
 def _path_of(parts: Iterable[str]) -> str:

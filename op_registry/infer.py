@@ -6,6 +6,7 @@ for most graphs and costs a look-up per node. What it can't tell stays unknown, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,8 @@ from op_registry.graph import MAIN_DOMAINS, Scope, attribute_value, type_names
 Plan = tuple[tuple[int, str], ...]
 """For each output: the number of the input whose type it has (-1: none) and the fixed type (empty: none)."""
 
+SPECIAL = frozenset(["Cast", "EyeLike", "RandomNormal", "RandomUniform", "Constant", "ConstantOfShape"])
+"""Operators whose output type stands in an attribute."""
 TYPED_BY_ATTRIBUTE = {"Cast": "to", "EyeLike": "dtype", "RandomNormal": "dtype", "RandomUniform": "dtype"}
 VALUE_ATTRIBUTES = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
 
@@ -33,7 +36,55 @@ def output_plan(domain: str, op: str, opset: int) -> Plan:
         same = next((i for i, formal in enumerate(schema.inputs) if formal.type_str == output.type_str), -1)
         only = fixed.get(output.type_str, [output.type_str])
         plan.append((same, plain(only[0]) if same < 0 and len(only) == 1 else ""))
+    if schema.outputs and schema.outputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic:
+        plan += [plan[-1]] * MOST_OUTPUTS
     return tuple(plan)
+
+
+MOST_OUTPUTS = 64
+"""So many outputs of a variadic operator (Split) get a type."""
+
+
+@lru_cache(maxsize=4096)
+def same_as(domain: str, op: str, opset: int) -> int:
+    """The input whose type the only output of an operator has; -1: it isn't that simple."""
+    plan = output_plan(domain, op, opset)
+    return plan[0][0] if len(plan) == 1 and op not in SPECIAL else -1
+
+
+def possible_types(nodes: Iterable[Any], names: Iterable[tuple[str, str]], scope: Scope, opset: int) -> set[str]:
+    """Every element type that may occur in a graph, without following them from node to node."""
+    plans = {op: output_plan(domain, op, opset) for domain, op in names}
+    found = scope.present() | {plan[0][1] for plan in plans.values() if plan}
+    looked_at = {op for op, plan in plans.items() if op in SPECIAL or any(fixed for _, fixed in plan[1:])}
+    if looked_at:
+        trial = Scope(scope)
+        for node in nodes:
+            op = node.op_type
+            if op in SPECIAL:
+                propagate(node, trial, ())
+            elif op in looked_at:
+                found.update(fixed for _, fixed in plans[op][1 : len(node.output)])
+        found |= set(trial.types.values())
+    return found - {""}
+
+
+def follow_types(nodes: Iterable[Any], pairs: Iterable[tuple[str, str]], scope: Scope, opset: int) -> None:
+    """Give the outputs of all nodes the types that follow, in the order of the graph."""
+    for value in (*scope.infos, *scope.tensors):
+        scope.stated(value)
+    types, known = scope.types, scope.types.get
+    plans = {name: (same_as(*name, opset), output_plan(*name, opset)) for name in set(pairs)}
+    for node, name in zip(nodes, pairs, strict=True):
+        source, plan = plans[name]
+        if source < 0:
+            propagate(node, scope, plan)
+            continue
+        inputs = node.input
+        if len(inputs) > source:
+            first = inputs[source]
+            if dtype := known(first) or scope.dtype(first):
+                types[node.output[0]] = dtype
 
 
 def plain(text: str) -> str:

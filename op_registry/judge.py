@@ -17,10 +17,11 @@ from op_registry.ask import Ask
 from op_registry.conditions import graph_holds
 from op_registry.graph import MAIN_DOMAINS, Scope, module_path
 from op_registry.graph_facts import graph_facts
-from op_registry.infer import output_plan, propagate
+from op_registry.infer import follow_types, possible_types
 from op_registry.opsets import best_opset
+from op_registry.overlay import SiteRow, rows_for
 from op_registry.support import GRAPH, Name, SupportTable, load_support
-from op_registry.values import SEVERITY, Judged, Judgement, OpRow, Target
+from op_registry.values import SEVERITY, Judged, Judgement, Target
 from op_registry.vendors import Vendor, all_vendors, resolve_version
 from op_registry.verdict import Finding, Verdict, finding_of, verdict
 from op_registry.versions import in_range
@@ -34,7 +35,7 @@ def judge_model(
     *,
     toolchain_version: str = "",
     strict: bool = False,
-    site: Iterable[OpRow] = (),
+    site: Iterable[SiteRow] = (),
 ) -> Judgement:
     """Judge every node of an ``onnx.ModelProto``.
 
@@ -43,7 +44,7 @@ def judge_model(
         target: a part, or a family (its architecture is what all members share).
         toolchain_version: as users write it; empty: the version that the vendor's table is assumed for.
         strict: silent risks and unknowns count as refusals.
-        site: rows of this site's overlay (``learn.read_overlay``), asked before the vendor's table.
+        site: this site's overlay (``overlay.read_overlay``), asked before the vendor's table.
 
     Raises:
         UnknownVersion: CNV-2502. MalformedData: CNV-2504.
@@ -51,8 +52,8 @@ def judge_model(
     vendor = all_vendors()[target.vendor]
     version = resolve_version(vendor, toolchain_version)
     table = load_support(vendor.name, version)
-    rows = tuple(site)
-    judge = Judge(model, table.with_site(rows) if rows else table, target)
+    lines = tuple(site)
+    judge = Judge(model, table.with_site(rows_for(lines, vendor.name, version, target.arch)), target)
     judge.run()
     opset = judge.opsets.get("", 0)
     counts: dict[str, int] = {state: judge.counts[state] for state in SEVERITY if judge.counts[state]}
@@ -67,7 +68,7 @@ def judge_model(
         strict=strict,
         judged=tuple(judge.judged),
         counts=counts,
-        best_opset=best_opset(judge.names, target, toolchain_version=toolchain_version, site=rows, current=opset),
+        best_opset=best_opset(judge.names, target, toolchain_version=toolchain_version, site=lines, current=opset),
     )
     return replace(judgement, supported=not judgement.refusals)
 
@@ -85,49 +86,96 @@ class Judge:
         self.counts: Counter[str] = Counter()
         self.nodes = 0
         self.names: set[Name] = set()
+        self._texts: dict[int, tuple[str, str]] = {}
+        """By the identity of a findings tuple, all of which live as long as this object."""
+        self._asked: list[Ask] = []
 
     def run(self) -> None:
         """Judge the graph as a whole, its nodes, and then each local function once."""
-        self._whole()
         graph = self.model.graph
-        self._nodes(list(graph.node), Scope(None, graph), self.opsets, "")
+        nodes = list(graph.node)
+        pairs = [(node.domain, node.op_type) for node in nodes]
+        self._whole(Counter(pairs))
+        self._nodes(nodes, Scope(None, graph), self.opsets, "", pairs)
         for (_, name), function in self.functions.items():
             self._nodes(list(function.node), Scope(), imports_of(function.opset_import), name)
 
     # ------------------------------------------------------------------------------------------- the graph as a whole
 
-    def _whole(self) -> None:
+    def _whole(self, operators: Mapping[Name, int]) -> None:
         opset = self.opsets.get("", 0)
         asked = [rule for rule in self.table.rules.get(("", GRAPH), ()) if rule.at(opset, self.target.arch)]
-        facts = graph_facts(self.model) if asked else {}
+        facts = graph_facts(self.model, operators) if asked else {}
         found = [finding_of(rule) for rule in asked if graph_holds(rule.when, facts)]
         found += unknown_part(self.table, self.target)
-        self.judged += [judged_of(item, op=GRAPH) for item in found]
+        self.judged += [
+            Judged(
+                op=GRAPH,
+                node="",
+                state=item.state,
+                grade=item.grade,
+                reason=item.reason,
+                source=item.source,
+                hint=item.hint,
+            )
+            for item in found
+        ]
 
     # ------------------------------------------------------------------------------------------------ nodes and bodies
 
-    def _nodes(self, nodes: list[Proto], scope: Scope, opsets: Mapping[str, int], prefix: str) -> None:
+    def _nodes(
+        self,
+        nodes: list[Proto],
+        scope: Scope,
+        opsets: Mapping[str, int],
+        prefix: str,
+        pairs: list[Name] | None = None,
+    ) -> None:
         """Judge the nodes of one graph, body or function in order."""
-        pairs = [(node.domain, node.op_type) for node in nodes]
+        pairs = pairs or [(node.domain, node.op_type) for node in nodes]
         names = Counter(pairs)
         self.nodes += len(nodes)
         self.names.update((main(domain), op) for domain, op in names)
         verdicts = {name: self._verdict(name, opsets) for name in names}
-        if all(verdict.plain for verdict in verdicts.values()):
-            present: set[str] = set()
-        else:
-            present = learn_scope(nodes, pairs, scope, opsets.get("", 1))
-        casts = self.table.vendor.name == "onnxruntime"
-        asks = {name: Ask(verdict, present, casts=casts) for name, verdict in verdicts.items()}
+        asks = self._asks(verdicts, nodes, pairs, scope, opsets)
         bodies = {name for name in names if has_body(*name)}
         busy = {name for name, ask in asks.items() if not ask.idle or ask.verdict.findings or name in bodies}
         self.counts["ok"] += sum(count for name, count in names.items() if name not in busy)
+        titles = {name: display(*name) for name in busy}
         for node, name in zip(nodes, pairs, strict=True):
-            if name in busy:
-                ask = asks[name]
-                self._add(node, ask.verdict.findings if ask.idle else ask.look(node, scope), prefix)
-                if name in bodies:
-                    self._bodies(node, scope, opsets, prefix)
+            if name not in busy:
+                continue
+            ask = asks[name]
+            if ask.quick >= 0 and ask.taken(node, scope):
+                self.counts["ok"] += 1
+            elif found := ask.verdict.findings if ask.idle else ask.look(node, scope):
+                self._add(node, titles[name], found, prefix)
+            else:
+                self.counts["ok"] += 1
+            if name in bodies:
+                self._bodies(node, scope, opsets, prefix)
+
+    def _asks(
+        self,
+        verdicts: Mapping[Name, Verdict],
+        nodes: list[Proto],
+        pairs: list[Name],
+        scope: Scope,
+        opsets: Mapping[str, int],
+    ) -> dict[Name, Ask]:
+        bodies = any(has_body(*name) for name in verdicts)
+        if bodies or not all(verdict.plain for verdict in verdicts.values()):
+            learn_constants(nodes, pairs, scope)
+        typed = bodies or any(verdict.typed for verdict in verdicts.values())
+        main_opset = opsets.get("", 1)
+        present = possible_types(nodes, verdicts, scope, main_opset) if typed else set()
+        casts = self.table.vendor.name == "onnxruntime"
+        asks = {name: Ask(verdict, present, casts=casts) for name, verdict in verdicts.items()}
+        self._asked += asks.values()
+        stated = scope.graph is not None and len(scope.graph.value_info) + len(scope.graph.output) >= len(nodes)
+        if not stated and (bodies or any(ask.dtypes for ask in asks.values())):
+            follow_types(nodes, pairs, scope, main_opset)
+        return asks
 
     def _bodies(self, node: Proto, scope: Scope, opsets: Mapping[str, int], prefix: str) -> None:
         for item in node.attribute:
@@ -141,35 +189,38 @@ class Judge:
             return call_verdict(self.table.vendor, name[1])
         return verdict(self.table, known, opsets.get(known[0], 0), self.target.arch)
 
-    def _add(self, node: Proto, found: tuple[Finding, ...], prefix: str) -> None:
-        worst = found[0] if found else None
-        self.counts[worst.state if worst else "ok"] += 1
-        if worst is None or (worst.state == "ok" and worst.grade != "site"):
+    def _add(self, node: Proto, op: str, found: tuple[Finding, ...], prefix: str) -> None:
+        worst = found[0]
+        self.counts[worst.state] += 1
+        if worst.state == "ok" and worst.grade != "site":
             return
+        reason, hint = self._texts.get(id(found)) or self._texts.setdefault(id(found), texts_of(found))
         path = module_path(node)
-        reasons = dict.fromkeys(item.reason for item in found if item.state != "ok") or [worst.reason]
-        item = judged_of(
-            worst,
-            op=display(node.domain, node.op_type),
-            node=node.name or next(iter(node.output), ""),
-            module=f"{prefix}:{path}".strip(":") if prefix else path,
+        self.judged.append(
+            Judged(
+                op=op,
+                node=node.name or next(iter(node.output), ""),
+                module=f"{prefix}:{path}".strip(":") if prefix else path,
+                state=worst.state,
+                grade=worst.grade,
+                reason=reason,
+                source=worst.source,
+                hint=hint,
+            )
         )
-        hint = next((item.hint for item in found if item.hint), "")
-        self.judged.append(replace(item, reason="; ".join(reasons), hint=hint))
 
 
-def learn_scope(nodes: list[Proto], pairs: list[Name], scope: Scope, opset: int) -> set[str]:
-    """Make a scope know the constants and types of its nodes; the element types that occur.
+def texts_of(found: tuple[Finding, ...]) -> tuple[str, str]:
+    """The reasons of a node's findings in one text, and the first hint."""
+    reasons = dict.fromkeys(item.reason for item in found if item.state != "ok") or [found[0].reason]
+    return "; ".join(reasons), next((item.hint for item in found if item.hint), "")
 
-    Types that a graph states are enough where it states (nearly) all; where it doesn't, they follow from operators.
-    """
-    constants = [node for node, (_, op) in zip(nodes, pairs, strict=True) if op == "Constant" and node.output]
-    scope.constants.update({node.output[0]: node for node in constants})
-    if len(scope.infos) < len(nodes):
-        plans = {name: output_plan(name[0], name[1], opset) for name in set(pairs)}
-        for node, name in zip(nodes, pairs, strict=True):
-            propagate(node, scope, plans[name])
-    return scope.present()
+
+def learn_constants(nodes: list[Proto], pairs: list[Name], scope: Scope) -> None:
+    """Make a scope know the Constant nodes of a graph."""
+    if any(op == "Constant" for _, op in set(pairs)):
+        constants = [node for node, (_, op) in zip(nodes, pairs, strict=True) if op == "Constant" and node.output]
+        scope.constants.update({node.output[0]: node for node in constants})
 
 
 def unknown_part(table: SupportTable, target: Target) -> list[Finding]:
@@ -194,20 +245,6 @@ def call_verdict(vendor: Vendor, op: str) -> Verdict:
         hint="inline the model's functions first (onnx.inliner)",
     )
     return Verdict(findings=(finding,))
-
-
-def judged_of(found: Finding, *, op: str, node: str = "", module: str = "") -> Judged:
-    """A finding as it is reported of a node."""
-    return Judged(
-        op=op,
-        node=node,
-        module=module,
-        state=found.state,
-        grade=found.grade,
-        reason=found.reason,
-        source=found.source,
-        hint=found.hint,
-    )
 
 
 def main(domain: str) -> str:

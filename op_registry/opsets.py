@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
+from op_registry.overlay import SiteRow, rows_for
 from op_registry.support import SupportTable, load_support
-from op_registry.values import OpRow, State, Target
+from op_registry.values import State, Target
 from op_registry.vendors import all_vendors, resolve_version
 from op_registry.verdict import verdict
 
@@ -24,7 +25,7 @@ def best_opset(
     target: Target,
     *,
     toolchain_version: str = "",
-    site: Iterable[OpRow] = (),
+    site: Iterable[SiteRow] = (),
     current: int = 0,
 ) -> int:
     """The best opset of a target's range for operators given as (domain, name).
@@ -36,9 +37,8 @@ def best_opset(
     if not names:
         return target.opset_default
     vendor = all_vendors()[target.vendor]
-    table = load_support(vendor.name, resolve_version(vendor, toolchain_version))
-    rows = tuple(site)
-    table = table.with_site(rows) if rows else table
+    version = resolve_version(vendor, toolchain_version)
+    table = load_support(vendor.name, version).with_site(rows_for(site, vendor.name, version, target.arch))
     opsets = range(target.opset_min, (target.opset_max or table.newest_opset) + 1)
     costs = {opset: sum(_cost(table, name, opset, target.arch) for name in names) for opset in opsets}
     lowest = min(costs.values())

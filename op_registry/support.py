@@ -8,6 +8,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -68,7 +71,8 @@ class SupportTable(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_site(self, rows: Iterable[OpRow]) -> SupportTable:
         """The same table with a site's own rows in front."""
-        return msgspec.structs.replace(self, site=group_rows(rows))
+        groups = group_rows(rows)
+        return msgspec.structs.replace(self, site=groups) if groups else self
 
 
 def group_rows(rows: Iterable[OpRow]) -> dict[Name, tuple[OpRow, ...]]:
@@ -120,19 +124,27 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def _onnxruntime(vendor: Vendor, folder: Path) -> SupportTable:
-    from importlib.metadata import PackageNotFoundError, version
-
     written = read_toml(folder / "measured.toml", Measured)
-    try:
-        installed = version("onnxruntime")
-    except PackageNotFoundError:
-        installed = written.version
+    installed = installed_onnxruntime() or written.version
     if installed == written.version:
         return _table(vendor, installed, list(_read_rows(vendor, installed, folder)), written.newest_opset)
     from op_registry.generate import installed_rows
 
     rows, newest = installed_rows()
     return _table(vendor, installed, rows, newest)
+
+
+def installed_onnxruntime() -> str:
+    """The version of the ONNX Runtime that this Python would import, without importing it; empty where it has none."""
+    loaded = sys.modules.get("onnxruntime")
+    if loaded is not None:
+        return str(getattr(loaded, "__version__", ""))
+    spec = importlib.util.find_spec("onnxruntime")
+    if spec is None or spec.origin is None:
+        return ""
+    text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
+    match = re.search(r"""^__version__\s*=\s*["']([^"']+)["']""", text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _read_rows(vendor: Vendor, version: str, folder: Path) -> Iterator[OpRow]:
@@ -162,7 +174,10 @@ def row_of(line: Line, era: Era | None, version: str, lacking: State = "unknown"
             return None
         if state != "refused":
             raise line.fault("the opsets are missing")
-    opsets = line.parsed(era.id if by_era and era is not None else "opsets", lambda _: parse_opsets(cell))
+    try:
+        opsets = parse_opsets(cell)
+    except ValueError as fault:
+        raise line.fault(str(fault)) from fault
     return OpRow(
         domain=line.get("domain"),
         op=line.text("op"),
@@ -178,6 +193,7 @@ def row_of(line: Line, era: Era | None, version: str, lacking: State = "unknown"
     )
 
 
+@lru_cache(maxsize=1024)
 def parse_types(text: str) -> dict[str, frozenset[str]]:
     """``0=float32|float64 1=int64``. Raises ValueError."""
     types = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,6 +91,7 @@ def malformed(path: Path, number: int, why: str) -> MalformedData:
     return MalformedData("CNV-2504", f"{place}: {why}", hint=hint)
 
 
+@lru_cache(maxsize=1024)
 def parse_opsets(text: str) -> frozenset[int] | None:
     """``8-15 18`` as numbers; ``*``: None, every opset. Raises ValueError."""
     if text == "*":

@@ -95,7 +95,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     known: bool = True
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class Judged(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known of one node on a target. ``op`` is ``(graph)`` where it is about the graph as a whole."""
 
     op: str

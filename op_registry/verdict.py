@@ -30,6 +30,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     row: OpRow | None = None
 
     @property
+    def typed(self) -> bool:
+        """Whether element types matter."""
+        listed = self.row is not None and bool(self.row.types)
+        return listed or any(clause.subject == "dtype" for rule in self.rules for clause in rule.when)
+
+    @property
     def plain(self) -> bool:
         """Whether no node needs to be looked at."""
         return not self.rules and not (self.row is not None and self.row.types)

@@ -59,6 +59,7 @@ def _holds(version: str, clause: str) -> bool:
     return {"==": have == want, ">=": have >= want, "<=": have <= want, "<": have < want, ">": have > want}[match[1]]
 
 
+@lru_cache(maxsize=1024)
 def range_fault(wanted: str) -> str:
     """What is wrong with a range, or nothing."""
     try:

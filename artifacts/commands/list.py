@@ -26,6 +26,7 @@ def command(pattern: str, registry: Path | None, as_json: bool) -> None:
     for model in models:
         if model.problem:
             rows.append((model.name, "damaged", model.problem, ""))
+        rows += [(model.name, f"{draft.version} (draft)", ", ".join(draft.targets), "") for draft in model.drafts]
         rows += [
             (model.name, version.version, ", ".join(version.targets), ", ".join(version.channels))
             for version in model.versions

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from artifacts.names import parse_ref
 from artifacts.pull import pull
 from artifacts.registry import default_root
-from artifacts.render import json_option, print_json, registry_option
+from artifacts.render import json_option, key_option, print_json, registry_option, signatures_option
+from artifacts.trust import make_trust
 
 
 @click.command("pull")
@@ -16,15 +18,28 @@ from artifacts.render import json_option, print_json, registry_option
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 @click.option("--target", default="", help="The target or SoC, where the version has several.")
 @click.option("--soc", default="", help="The exact SoC, where a target has several.")
+@key_option
+@signatures_option
 @registry_option
 @json_option
-def command(ref: str, out: Path | None, *, target: str, soc: str, registry: Path | None, as_json: bool) -> None:
+def command(
+    ref: str,
+    out: Path | None,
+    *,
+    target: str,
+    soc: str,
+    key: tuple[Path, ...],
+    signatures: str | None,
+    registry: Path | None,
+    as_json: bool,
+) -> None:
     """Pull REF (NAME, NAME:VERSION, NAME:CHANNEL or NAME@sha256:…) into the folder OUT.
 
     Without OUT the folder is named after the model and the target. It appears as a whole, every file checked; a folder
     that an earlier pull made is replaced.
     """
-    pulled = pull(registry or default_root(), ref, out, target=target, soc=soc)
+    trust = make_trust(key, signatures, tag=parse_ref(ref).tag)
+    pulled = pull(registry or default_root(), ref, out, target=target, soc=soc, trust=trust)
     if as_json:
         print_json(pulled)
         return

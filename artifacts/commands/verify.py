@@ -3,32 +3,70 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from artifacts.names import parse_ref
 from artifacts.registry import default_root
-from artifacts.render import json_option, print_json, registry_option, size_text
+from artifacts.render import json_option, key_option, print_json, registry_option, signatures_option, size_text
+from artifacts.trust import Trust, check_folder_signature, check_ref, make_trust
 from artifacts.verify import verify_folder, verify_ref
+
+if TYPE_CHECKING:
+    from artifacts.signing import SignatureCheck
 
 
 @click.command("verify")
 @click.argument("what", metavar="REF|FOLDER")
+@key_option
+@signatures_option
+@click.option(
+    "--signature", type=click.Path(path_type=Path), help="The signature of a folder, where it lies elsewhere."
+)
 @registry_option
 @json_option
-def command(what: str, registry: Path | None, as_json: bool) -> None:
-    """Hash all files of a version or target in the registry, or of a folder made by `artifacts pull`."""
-    folder = Path(what)
-    if folder.is_dir():
-        found = verify_folder(folder)
-        if as_json:
-            print_json({"ok": True, "folder": what, "digest": found.manifest_digest, "checked": found.checked})
-        else:
-            click.echo(f"{what}: {len(found.checked)} files are as their manifest says ({found.manifest_digest})")
-        return
-    stored = verify_ref(registry or default_root(), what)
+def command(
+    what: str,
+    *,
+    key: tuple[Path, ...],
+    signatures: str | None,
+    signature: Path | None,
+    registry: Path | None,
+    as_json: bool,
+) -> None:
+    """Hash all files of a version or target in the registry, or of a pulled folder, and judge the signatures."""
+    if Path(what).is_dir():
+        trust = make_trust(key, signatures)
+        found = verify_folder(Path(what))
+        checks: tuple[SignatureCheck, ...] = (check_folder_signature(found, trust, signature),)
+        document: dict[str, Any] = {"folder": what, "digest": found.manifest_digest, "checked": found.checked}
+        lines = [f"{what}: {len(found.checked)} files are as their manifest says ({found.manifest_digest})"]
+    else:
+        root = registry or default_root()
+        trust = make_trust(key, signatures, tag=parse_ref(what).tag)
+        stored = verify_ref(root, what)
+        checks = check_ref(root, what, trust)
+        document = {"ref": stored.ref, "digest": stored.digest, "targets": stored.targets}
+        lines = [
+            f"{stored.ref}, {item.soc or item.target}: {item.checked} blobs, {size_text(item.bytes)},"
+            " all as their digests say"
+            for item in stored.targets
+        ]
+    trust.require(checks, what)
+    _print(trust, checks, document, lines, as_json)
+
+
+def _print(
+    trust: Trust, checks: tuple[SignatureCheck, ...], document: dict[str, Any], lines: list[str], as_json: bool
+) -> None:
     if as_json:
-        print_json(stored, ok=True)
+        print_json({"ok": True, **document, "policy": trust.policy, "signatures": checks})
         return
-    for target in stored.targets:
-        name = target.soc or target.target
-        click.echo(f"{stored.ref}, {name}: {target.checked} blobs, {size_text(target.bytes)}, all as their digests say")
+    for line in lines:
+        click.echo(line)
+    for check in checks:
+        keys = sorted({item.key[:16] for item in check.signatures if item.state == check.state and item.key})
+        click.echo(f"{check.name}: {check.state}" + (f" by {', '.join(keys)}…" if keys else ""))
+    if trust.policy == "warn" and any(check.state != "verified" for check in checks):
+        click.echo("warning: not all of it is signed by a key that you trust", err=True)

@@ -23,7 +23,7 @@ from convert.bigmodel import (
     place_weights,
     show_weights,
 )
-from convert.ort import BIG_FROM, SessionFailed, SessionSettings, open_session
+from convert.ort import BIG_FROM, SessionFailed, SessionSettings, clean_line, open_session
 from convert.precision import cast_model, make_runnable
 from convert.precision.sorting import sort_nodes
 from convert.values import Note
@@ -34,6 +34,7 @@ INLINE_LIMIT = (2 << 30) - (64 << 20)
 BFLOAT16_SINCE = 13
 OWN_CASTS = "InsertedPrecisionFreeCast"
 """How ONNX Runtime names casts around float16 kernels that it lacks."""
+_UNRAISED = "bfloat16 casts need opset 13, and the graph can't be raised from opset {}"
 STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 
 
@@ -129,10 +130,17 @@ def _refusal(before: ModelProto, after: ModelProto) -> str:
 def _with_bfloat16(model: ModelProto) -> tuple[ModelProto, list[Note]]:
     """The model at an opset where Cast knows bfloat16."""
     before = _opset(model)
-    if before >= BFLOAT16_SINCE:
+    if before == 0 or before >= BFLOAT16_SINCE:
         return model, []
     hidden = hide_weights(model)
-    raised = version_converter.convert_version(model, BFLOAT16_SINCE)
+    try:
+        raised = version_converter.convert_version(model, BFLOAT16_SINCE)
+    except RuntimeError as error:
+        raise SessionFailed("invalid", f"{_UNRAISED.format(before)}: {clean_line(str(error))}") from error
+    if [value.SerializeToString() for value in raised.graph.input] != [
+        value.SerializeToString() for value in model.graph.input
+    ]:
+        raise SessionFailed("invalid", f"{_UNRAISED.format(before)}: its inputs would change")
     show_weights(raised, hidden)
     text = f"the opset is {BFLOAT16_SINCE} instead of {before}: there are no bfloat16 casts before"
     return raised, [Note(level="warning", text=text)]

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from convert.commands.options import LOADING, add_options, load_options
+from convert.errors import GateFailed
 from convert.gate import gate_failed, judge, parse_gate
 from convert.report.text import metrics_table, shown, verdict_text
 from convert.stages.diff_options import DiffOptions, DiffResult
 from convert.user_metrics import metric_names
-from convert.values import GateVerdict, LoadOptions
-
-LOADING = (
-    click.option("--input", "inputs", multiple=True, metavar="NAME:DTYPE[DIMS]", help="An input of both models."),
-    click.option("--dim", "dims", multiple=True, metavar="N=1..8", help="Sizes of a symbolic dimension."),
-    click.option("--samples", default="", metavar="PATH", help="Inputs for both sides: .npz, .pt, a folder, module:f."),
-    click.option("--factory", default="", metavar="MODULE:CALLABLE", help="Builds the model of a state_dict."),
-    click.option("--factory-arg", "factory_args", multiple=True, metavar="K=V", help="An argument of the factory."),
-    click.option("--allow-pickle", is_flag=True, help="Unpickle code from the files; only for files you trust."),
-    click.option("--seed", default=0, help="Seed of random inputs."),
-)
-
-
-def loading_options(command: Any) -> Any:
-    """The options that say how both files are opened."""
-    for option in reversed(LOADING):
-        command = option(command)
-    return command
+from convert.values import GateVerdict
 
 
 @click.command("diff")
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@loading_options
+@add_options(LOADING)
 @click.option("--metric", "metrics", multiple=True, metavar="MODULE:CALLABLE", help="A metric of your own; repeatable.")
 @click.option("--gate", "gates", multiple=True, metavar="METRIC=VALUE", help="Replace a threshold; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -48,7 +32,8 @@ def diff(a: Path, b: Path, *, metrics: tuple[str, ...], gates: tuple[str, ...], 
     agree, 8 where they differ beyond the gate.
     """
     overrides = parse_gate(gates, metric_names(metrics))
-    result = run_diff(_options((a, b), metrics, loading))
+    left, right = (load_options(str(path), loading) for path in (a, b))
+    result = run_diff(DiffOptions(left=left, right=right, metrics=metrics))
     verdict = judge(result.report, "fp32", overrides)
     error = None if verdict.passed else gate_failed(verdict, str(b), code="CNV-8002")
     if as_json:
@@ -60,18 +45,24 @@ def diff(a: Path, b: Path, *, metrics: tuple[str, ...], gates: tuple[str, ...], 
         raise error
 
 
-def _options(paths: Sequence[Path], metrics: tuple[str, ...], loading: Mapping[str, Any]) -> DiffOptions:
-    left, right = (LoadOptions(path=str(path.absolute()), **loading) for path in paths)
-    return DiffOptions(left=left, right=right, metrics=metrics)
-
-
 def run_diff(options: DiffOptions) -> DiffResult:
-    """Run the comparison in a worker process."""
-    from convert.host import StageHost
+    """Run the comparison in a worker process, which may crash without harm.
+
+    Raises what :func:`convert.stages.diff.run_both` raises, and GateFailed CNV-8003 where the worker's process ended.
+    """
+    from convert.host import StageHost, WorkerDied
 
     with tempfile.TemporaryDirectory(prefix="convert-diff-") as folder:
         with StageHost(Path(folder) / "worker.log", preload=("numpy",)) as host, host.worker() as worker:
-            answer = worker.call("convert.stages.diff:run_both", options, folder)
+            try:
+                answer = worker.call("convert.stages.diff:run_both", options, folder)
+            except WorkerDied as death:
+                raise GateFailed(
+                    "CNV-8003",
+                    f"running {Path(options.left.path).name} or {Path(options.right.path).name} ended: {death.cause}",
+                    hint="native code crashed, or the system ended it for want of memory; convert each file alone to "
+                    "see which one it is",
+                ) from death
         return msgspec.json.decode(answer.value, type=DiffResult)
 
 

@@ -14,7 +14,7 @@ from convert.values import ExportOptions, LoadOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MODEL = (
+LOADING = (
     click.option(
         "--input", "inputs", multiple=True, metavar="SPEC", help="An input, such as 'x:float32[N,3,224,224]'."
     ),
@@ -27,12 +27,15 @@ MODEL = (
     click.option(
         "--allow-pickle", is_flag=True, help="Run code that the model file brings along. Only if you trust it."
     ),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of random sample inputs."),
+)
+EXPORTING = (
     click.option("--exporter", type=click.Choice(["auto", "dynamo", "torchscript"]), default="auto", show_default=True),
     click.option(
         "--opset", type=click.IntRange(7, 28), help="The opset to export at (default: what serves the target)."
     ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of random sample inputs."),
 )
+MODEL = (*LOADING, *EXPORTING)
 TARGET = (
     click.option(
         "--target", "-t", "targets", multiple=True, required=True, metavar="NAME", help="A card or SoC; repeatable."

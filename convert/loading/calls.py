@@ -139,6 +139,11 @@ class Signature:
         """Names of the parameters that may be given by position."""
         return tuple(parameter.name for parameter in self.parameters if not parameter.keyword)
 
+    def described(self) -> str:
+        """The parameters with what is known of their types: ``ids (int64, an index into a table), mask (Tensor)``."""
+        names = [f"{item.name} ({item.type})" if item.type else item.name for item in self.parameters]
+        return ", ".join(names) or "forward() takes no named parameters"
+
     def shown(self) -> str:
         """The parameters for a message: ``x, mask=…``."""
         names = [parameter.name if parameter.required else f"{parameter.name}=…" for parameter in self.parameters]

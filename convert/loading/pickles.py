@@ -145,6 +145,9 @@ class Machine:
 
     def call(self, target: Any, args: Any) -> None:
         """Push what calling ``target`` would make."""
+        if isinstance(target, Made) and isinstance(target.args, tuple) and target.args[:1] == ("module",):
+            # Before 1.6 a class stood behind a persistent id, with its source: ("module", class, file, source).
+            target = target.args[1] if len(target.args) > 1 else target
         self.stack.append(Made(str(target) if isinstance(target, Global) else "", args))
 
     def set_items(self, pairs: list[Any]) -> None:

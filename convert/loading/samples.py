@@ -210,10 +210,10 @@ def two_sizes(known: DimRange | None, usual: tuple[int, int]) -> tuple[int, int]
     if known.sizes:
         by_use = sorted(known.sizes, key=lambda size: (size < 2, size))
         return by_use[0], by_use[1 % len(by_use)]
-    low = max(known.low, 2) if not known.high else min(max(known.low, 2), known.high)
-    first = usual[0] if low <= usual[0] and (not known.high or usual[0] <= known.high) else low
-    second = usual[1] if not known.high or usual[1] <= known.high else known.high
-    return (first, second) if second > first else (first, max(known.low, min(first, second)))
+    wanted = (*usual, known.low, known.low + 1, known.high - 1, known.high)
+    allowed = [size for size in wanted if size >= max(known.low, 1) and (not known.high or size <= known.high)]
+    by_use = list(dict.fromkeys(sorted(allowed, key=lambda size: size < 2)))
+    return by_use[0], by_use[1 % len(by_use)]
 
 
 def random_array(

@@ -16,9 +16,10 @@ import torch
 
 from convert.errors import LoadError
 from convert.loading.calls import Parameter, Signature
+from convert.loading.opened import OpenModel, half_note, unused_factory, widen
 from convert.loading.user_code import Guarded
 from convert.loading.zips import open_archive
-from convert.values import ModelFile, Note
+from convert.values import LoadOptions, ModelFile, Note
 
 MAX_SOURCE = 64 << 20
 CUDA_DEVICE = re.compile(rb'torch\.device\("cuda(?::\d+)?"\)|(?<=device=)"cuda(?::\d+)?"')
@@ -26,6 +27,8 @@ CUDA_CALL = re.compile(rb"torch\.cuda\((\w+)\)")
 OTHER_DEVICE = re.compile(rb'"(cuda|xpu|npu|mlu|hpu)(?::\d+)?"')
 FILE_ACCESS = re.compile(rb"(?:ops\.aten|torch)\.(save|from_file|load)\(")
 """TorchScript operators that read or write files (aten/src/ATen/native and torch/csrc/jit/runtime/register_*)."""
+INDEX = "int64, an index into a table"
+_jit: Any = torch.jit
 RANDOM = (
     "rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm", "normal", "normal_", "bernoulli",
     "bernoulli_", "multinomial", "poisson", "uniform_", "exponential_", "random_", "cauchy_", "geometric_", "rrelu",
@@ -34,8 +37,8 @@ RANDOM = (
 DROPOUTS = ("dropout", "dropout_", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout")
 
 
-def open_script(file: ModelFile) -> tuple[Any, tuple[Note, ...], tuple[str, ...]]:
-    """Open a TorchScript archive in eval mode; gives also what may make two runs differ (random operators, state).
+def open_script(file: ModelFile, options: LoadOptions) -> OpenModel:
+    """Open a TorchScript archive in eval mode.
 
     Raises :class:`LoadError`: CNV-3028 it can't be opened, CNV-3029 it has no ``forward``, CNV-3030 its code is bound
     to another processor, CNV-3031 it is quantized, CNV-3032 a part stays in training mode, CNV-3035 its code reads
@@ -52,10 +55,15 @@ def open_script(file: ModelFile) -> tuple[Any, tuple[Note, ...], tuple[str, ...]
     check_forward(module, path)
     with Guarded("CNV-3028", f"PyTorch {torch.__version__} can't read the graph of {path.name}", hint=hint):
         module.eval()
-        nodes = all_nodes(module.inlined_graph)
+        graph = module.inlined_graph
+        nodes = all_nodes(graph)
     check_quantized(nodes, path)
     check_training(nodes, path)
-    return module, tuple(notes), random_operators(nodes)
+    was_half = widen(module)
+    notes += [half_note(file)] if was_half else []
+    notes += unused_factory(options, "a TorchScript archive")
+    may_vary = random_operators(nodes)
+    return OpenModel(module, None, "torchscript", script_signature(module, graph, nodes), tuple(notes), may_vary, was_half)
 
 
 def check_source(path: Path, size: int) -> tuple[str, ...]:
@@ -95,19 +103,19 @@ def rewritten(source: bytes) -> bytes:
 
 def _load_on_cpu(path: Path, devices: tuple[str, ...]) -> Any:
     if not devices:
-        return torch.jit.load(str(path), map_location="cpu")
+        return _jit.load(str(path), map_location="cpu")
     with tempfile.TemporaryDirectory(prefix="cpu-") as folder:
         copy = Path(folder) / "model.pt"
         with zipfile.ZipFile(path) as old, zipfile.ZipFile(copy, "w") as new:
             for info in old.infolist():
                 data = old.read(info)
                 new.writestr(zipfile.ZipInfo(info.filename), rewritten(data) if info.filename.endswith(".py") else data)
-        return torch.jit.load(str(copy), map_location="cpu")
+        return _jit.load(str(copy), map_location="cpu")
 
 
 def check_forward(module: Any, path: Path) -> None:
     """Refuse an archive without ``forward`` (CNV-3029), listing the methods that it has."""
-    names = list(module._c._method_names())
+    names = sorted(module._c._method_names())
     if "forward" not in names:
         found = ", ".join(f"{name}()" for name in names) or "none"
         raise LoadError(
@@ -193,10 +201,21 @@ def random_operators(nodes: list[Any]) -> tuple[str, ...]:
     return (*random, *(("an attribute that forward() sets",) if "prim::SetAttr" in found else ()))
 
 
-def script_signature(module: Any) -> Signature:
-    """What ``forward`` of a TorchScript module takes."""
+def script_signature(module: Any, graph: Any, nodes: list[Any]) -> Signature:
+    """What ``forward`` of a TorchScript module takes; an input that indexes an embedding table is known to be int64."""
+    given = list(graph.inputs())[1:]
+    looked_up = {next(iter(list(node.inputs())[1:2])).debugName() for node in nodes if node.kind() == "aten::embedding"}
+    arguments = module.forward.schema.arguments[1:]
+    indices = {
+        argument.name for argument, value in zip(arguments, given, strict=False) if value.debugName() in looked_up
+    }
     parameters = tuple(
-        Parameter(argument.name, not argument.has_default_value(), bool(argument.kwarg_only), str(argument.type))
-        for argument in module.forward.schema.arguments[1:]
+        Parameter(
+            argument.name,
+            not argument.has_default_value(),
+            bool(argument.kwarg_only),
+            INDEX if argument.name in indices else str(argument.type),
+        )
+        for argument in arguments
     )
     return Signature(parameters)

@@ -226,8 +226,8 @@ def not_torch(archive: Archive) -> LoadError:
         return foreign.KERAS_ZIP.error(archive.path)
     return LoadError(
         "CNV-3008",
-        f"{archive.path.name} is a zip archive, but PyTorch did not write it (no data.pkl); inside: {shown or 'nothing'}",
-        hint="if the model lies inside, unpack it and give that file; an unpacked .pt needs its one root folder in the zip",
+        f"{archive.path.name} is a zip archive, but not from PyTorch (no data.pkl); inside: {shown or 'nothing'}",
+        hint="if the model lies inside, unpack it and give that file; a .pt zipped by hand needs one root folder",
     )
 
 

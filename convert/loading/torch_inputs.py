@@ -15,6 +15,7 @@ import torch
 from convert.errors import UsageError
 from convert.loading.calls import Call, bind, dtype_name, to_tensor
 from convert.loading.inputs import InputText
+from convert.loading.opened import HALF, OpenModel
 from convert.loading.samples import Given, random_samples
 from convert.loading.specs import (
     check_sizes,
@@ -25,7 +26,6 @@ from convert.loading.specs import (
     value_ranges,
     with_symbols,
 )
-from convert.loading.torch_models import HALF, OpenModel
 from convert.values import DimRange, Note, TensorSpec
 
 
@@ -50,12 +50,41 @@ def given_inputs(
     notes: dict[str, None] = {}
     calls = [_call_of(sample, model, texts, notes) for sample in given]
     leaves = [[(name, dtype_name(leaf), tuple(leaf.shape)) for name, leaf in call.named()] for call in calls]
-    specs = renamed(specs_of_samples(leaves), texts)
+    specs, ranges = _given_specs(model, calls, leaves, texts, dims)
     shapes = [{spec.name: shape for spec, (_, _, shape) in zip(specs, sample, strict=True)} for sample in leaves]
-    specs = with_symbols(specs, texts, sizes_of=shapes[0])
-    ranges = known_dims(specs, dims)
     check_sizes(specs, ranges, shapes)
     return Inputs(calls, specs, ranges, True, tuple(Note(text=text) for text in notes))
+
+
+def _given_specs(
+    model: OpenModel,
+    calls: Sequence[Call],
+    leaves: Sequence[Sequence[tuple[str, str, tuple[int, ...]]]],
+    texts: Sequence[InputText],
+    dims: Sequence[DimRange],
+) -> tuple[tuple[TensorSpec, ...], tuple[DimRange, ...]]:
+    """Specs of given samples; an exported program keeps its own symbolic dimensions."""
+    specs = specs_of_samples(leaves)
+    if model.program is None:
+        specs = renamed(specs, texts)
+        shapes = {spec.name: shape for spec, (_, _, shape) in zip(specs, leaves[0], strict=True)}
+        specs = with_symbols(specs, texts, sizes_of=shapes)
+        return specs, known_dims(specs, dims)
+    own, stated = _program_specs(model, calls[0])
+    if [(spec.name, spec.dtype, len(spec.shape)) for spec in own] != [
+        (spec.name, spec.dtype, len(spec.shape)) for spec in specs
+    ]:
+        raise UsageError(
+            "CNV-2017",
+            "the samples do not fit the exported program: "
+            + "; ".join(
+                f"{a.name} {a.dtype}{list(a.shape)} for {b.name} {b.dtype}{list(b.shape)}"
+                for a, b in zip(specs, own, strict=False)
+            ),
+            hint="give samples with the dtypes and ranks that the program was exported with",
+        )
+    own, stated, asked = _with_words(own, stated, texts, dims)
+    return own, known_dims(own, asked, stated)
 
 
 def _call_of(sample: Given, model: OpenModel, texts: Sequence[InputText], notes: dict[str, None]) -> Call:
@@ -259,8 +288,8 @@ def _with_words(
                 faults.append(f"{spec.name} has the fixed size {own} where --input says {said}")
             elif isinstance(own, str) and isinstance(said, str):
                 words[own] = said
-            elif isinstance(own, str) and isinstance(said, int):
-                asked[own] = DimRange(name=own, sizes=(said,), low=said, high=said)
+            elif isinstance(own, str):
+                asked[own] = DimRange(name=own, sizes=(int(said),), low=int(said), high=int(said))
     if faults:
         raise UsageError(
             "CNV-2017",

@@ -21,6 +21,8 @@ NOISE = re.compile(
     r"^(Exception raised from|frame #\d|Traceback|The above exception|During handling|This is an internal)"
 )
 SAID = re.compile(r"^(?:[\w.]+(?:Error|Exception)): (.+)")
+UNSAFE = re.compile(r"Unsupported (?:global|class): (?:GLOBAL )?([\w.]+)")
+"""How ``torch.load(weights_only=True)`` says what it refuses to import."""
 MAX_LINE = 400
 
 
@@ -32,6 +34,8 @@ def one_line(error: BaseException) -> str:
     if said.startswith("The following operation failed in the TorchScript interpreter"):
         causes = [match[1] for line in lines if (match := SAID.match(line))]
         said = causes[-1] if causes else lines[-1]
+    if (refused := UNSAFE.search(str(error))) is not None:
+        return f"it would import {refused[1]}"
     if isinstance(error, KeyError):
         said = f"key {said} is missing"
     name = type(error).__name__

@@ -131,13 +131,19 @@ class Lowering:
     def _step(self, target: int) -> None:
         """One version down or up."""
         changed = max(self.version, target)
-        if any(schemas.since(n.op_type, changed) == changed for n in walk(self.model.graph) if _main(n)):
+        if any(self._concerned(node, changed, target) for node in walk(self.model.graph)):
             self._expand(target)
             self._convert(lambda n, s: self._treat(n, s, self.version, target))
             set_opset(self.model, target)
             self._narrow(target)
         self.version = target
         set_opset(self.model, target)
+
+    def _concerned(self, node: NodeProto, changed: int, target: int) -> bool:
+        """Whether a step changes a node's operator."""
+        if not _main(node):
+            return functions.must_expand(node, self.version, target)
+        return schemas.since(node.op_type, changed) == changed
 
     def _convert(self, treat: Treat) -> None:
         """Run over all nodes of the model, subgraphs first, noting refusals."""

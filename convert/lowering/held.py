@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from convert.lowering.facts import subgraphs
 
 BIG = 1 << 14
 """From this many bytes on a tensor is set aside."""
 PLACE = "held"
+MAX_ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,9 @@ def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
 
 
 def drop_unused(model: ModelProto) -> None:
-    """Take out constants that nothing reads any more: initializers, and Constant nodes; and stale value infos."""
-    for _ in range(4):
-        used = _used_names(model.graph)
-        if not _drop(model.graph, used):
+    """Take out what nothing reads any more: initializers, small helpers of rules; and stale value infos."""
+    for _ in range(MAX_ROUNDS):
+        if not _drop(model.graph, _used_names(model.graph)):
             return
 
 
@@ -113,26 +114,31 @@ def _used_names(graph: GraphProto) -> set[str]:
 
 def _drop(graph: GraphProto, used: set[str]) -> bool:
     inputs = {info.name for info in graph.input}
-    kept = [t for t in graph.initializer if t.name in used or t.name in inputs]
-    dropped = len(kept) != len(graph.initializer)
-    if dropped:
-        copies = []
-        for tensor in kept:
-            copy = TensorProto()
-            copy.CopyFrom(tensor)
-            copies.append(copy)
-        del graph.initializer[:]
-        graph.initializer.extend(copies)
-    for index in range(len(graph.node) - 1, -1, -1):
-        node = graph.node[index]
-        if node.op_type in ("Constant", "Shape", "Gather") and not used.intersection(node.output) and not node.domain:
-            del graph.node[index]
-            dropped = True
-    made = {name for node in graph.node for name in node.output}
-    for index in range(len(graph.value_info) - 1, -1, -1):
-        if graph.value_info[index].name not in made | inputs:
-            del graph.value_info[index]
+    dropped = _keep(graph.initializer, [t.name in used or t.name in inputs for t in graph.initializer])
+    dropped |= _keep(graph.node, [_is_needed(node, used) for node in graph.node])
+    made = {name for node in graph.node for name in node.output} | inputs | {t.name for t in graph.initializer}
+    _keep(graph.value_info, [info.name in made for info in graph.value_info])
     for node in graph.node:
         for inner in subgraphs(node):
-            dropped |= _drop(inner, used | _used_names(inner))
+            dropped |= _drop(inner, used)
     return dropped
+
+
+def _is_needed(node: NodeProto, used: set[str]) -> bool:
+    helper = node.op_type in ("Constant", "Shape", "Gather") and not node.domain
+    return not helper or bool(used.intersection(node.output))
+
+
+def _keep(items: Any, wanted: list[bool]) -> bool:
+    """Keep some entries of a repeated field; says whether any went."""
+    if all(wanted):
+        return False
+    kept = []
+    for item, stays in zip(items, wanted, strict=True):
+        if stays:
+            copy = type(item)()
+            copy.CopyFrom(item)
+            kept.append(copy)
+    del items[:]
+    items.extend(kept)
+    return True

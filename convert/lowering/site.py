@@ -137,7 +137,7 @@ class Site:
 
     def op(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Write a node with one new output and return that output's name."""
-        output = self.names.fresh(f"{self.stem}/{op}:0")
+        output = self.names.fresh(f"{self.stem}/{op}_value")
         self.emit(op, inputs, [output], **attributes)
         return output
 
@@ -233,7 +233,7 @@ class Site:
 
     def split(self, name: str, sizes: Sequence[int], axis: int) -> list[str]:
         """The parts of a value, of fixed sizes along an axis."""
-        outputs = [self.names.fresh(f"{self.stem}/Split:{i}") for i in range(len(sizes))]
+        outputs = [self.names.fresh(f"{self.stem}/Split_value") for _ in sizes]
         if self.opset >= 13:
             self.emit("Split", [name, self.longs(*sizes)], outputs, axis=axis)
         else:

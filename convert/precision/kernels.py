@@ -44,12 +44,10 @@ def _kernels_since(op: str, domain: str, since: int) -> tuple[Constraints, ...]:
     return tuple(c for first, last, c in rows if first == since or (last != NEVER and first <= since <= last))
 
 
-def known_op(op: str, domain: str, since: int) -> bool:
-    """Whether there is any CPU kernel; an operator without one is expanded into others, or not known."""
-    return bool(_kernels_since(op, domain, since))
-
-
 def has_kernel(schema: OpSchema, types: Mapping[str, str]) -> bool:
-    """Whether a CPU kernel takes these types, given by the schema's type parameters (``T`` → ``tensor(float)``)."""
+    """Whether a CPU kernel takes these types. An operator that ONNX Runtime expands into others has none.
+
+    Types are given by the schema's type parameters (``T`` → ``tensor(float)``).
+    """
     kernels = _kernels_since(schema.name, schema.domain, schema.since_version)
     return any(all(types[name] in taken for name, taken in kernel.items() if name in types) for kernel in kernels)

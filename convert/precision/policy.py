@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from onnx import NodeProto
 from onnx.defs import OpSchema
 
-from convert.precision.kernels import has_kernel, known_op
+from convert.precision.kernels import has_kernel
 
 F32, F16, BF16, F64 = "tensor(float)", "tensor(float16)", "tensor(bfloat16)", "tensor(double)"
 
@@ -29,6 +29,8 @@ UNTOUCHED = frozenset(
             "Bernoulli",
             "Multinomial",
         ),
+        # What it gives is the bits of its input; what its expansion adds is float32.
+        *("BitCast", "MeanVarianceNormalization"),
         # Quantized graphs bring their own precision; a cast between would hide the pattern that kernels look for.
         *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
     }
@@ -60,7 +62,7 @@ class Policy:
 
     def choose(self, node: NodeProto, schema: OpSchema, bound: Mapping[str, str]) -> Choices:
         """The choice for each type parameter that changes. ``bound``: the known types of the parameters."""
-        if node.op_type in UNTOUCHED or _holds_sequences(schema):
+        if schema.domain or node.op_type in UNTOUCHED or _holds_sequences(schema):
             return {}
         allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
         given = {formal.type_str for formal in schema.outputs} if self.emulate else set()
@@ -73,13 +75,13 @@ class Policy:
         if not switched:
             return {}
         admitted = all(kind in allowed.get(name, ()) for name, kind in switched.items())
-        native = admitted and has_kernel(schema, {**bound, **switched})
+        native = admitted and not _reduces(node) and has_kernel(schema, {**bound, **switched})
         plain = has_kernel(schema, {**bound, **dict.fromkeys(switched, F32)})
         if self.emulate:
             return self._emulated(switched, native, plain)
-        if native or plain or not known_op(schema.name, schema.domain, schema.since_version):
-            return {name: Choice(kind, kind) for name, kind in switched.items()}
-        return {}
+        if _reduces(node) or not (native or plain):
+            return {}
+        return {name: Choice(kind, kind) for name, kind in switched.items()}
 
     def _emulated(self, switched: Mapping[str, str], native: bool, plain: bool) -> Choices:
         if native:
@@ -87,6 +89,11 @@ class Policy:
         if self.storage or plain:
             return {name: Choice(kind, F32) for name, kind in switched.items()}
         return {}
+
+
+def _reduces(node: NodeProto) -> bool:
+    """Whether a scatter combines elements, which ONNX Runtime's kernels of 16-bit types refuse at run time."""
+    return any(a.name == "reduction" and a.s != b"none" for a in node.attribute if node.op_type.startswith("Scatter"))
 
 
 def _holds_sequences(schema: OpSchema) -> bool:

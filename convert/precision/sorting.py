@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 from onnx import GraphProto, NodeProto
 
@@ -10,13 +11,14 @@ from convert.bigmodel import graphs_in
 
 
 def in_order(graph: GraphProto) -> list[NodeProto]:
-    """The nodes of a graph, sorted where they are not; nodes that already stand right keep their order.
+    """Copies of the nodes of a graph, sorted where they are not; nodes that already stand right keep their order.
 
     A cycle can't be sorted: its nodes come last, as they stood.
     """
     nodes = [NodeProto.FromString(node.SerializeToString()) for node in graph.node]
-    makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
-    needs = [{makers[name] for name in _needed(node) if name in makers} - {number} for number, node in enumerate(nodes)]
+    needs = _needs(nodes)
+    if _is_sorted(needs):
+        return nodes
     users: list[list[int]] = [[] for _ in nodes]
     for number, needed in enumerate(needs):
         for maker in needed:
@@ -36,10 +38,21 @@ def in_order(graph: GraphProto) -> list[NodeProto]:
 
 def sort_nodes(graph: GraphProto) -> None:
     """Put the nodes of a graph in order (in place)."""
+    if _is_sorted(_needs(graph.node)):
+        return
     nodes = in_order(graph)
-    if [node.output[:1] for node in nodes] != [node.output[:1] for node in graph.node]:
-        del graph.node[:]
-        graph.node.extend(nodes)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _needs(nodes: Sequence[NodeProto]) -> list[set[int]]:
+    """Per node, the numbers of the nodes whose outputs it reads."""
+    makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
+    return [{makers[name] for name in _needed(node) if name in makers} - {number} for number, node in enumerate(nodes)]
+
+
+def _is_sorted(needs: Sequence[set[int]]) -> bool:
+    return all(maker < number for number, needed in enumerate(needs) for maker in needed)
 
 
 def _needed(node: NodeProto) -> set[str]:

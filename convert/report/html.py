@@ -14,7 +14,7 @@ from convert.gate import METRICS, keeps
 from convert.report.data import ReportData, TargetReport
 from convert.report.pictures import histogram, scatter
 from convert.request import Conversion, StageRun, TargetResult
-from convert.values import GateVerdict, OutputMetrics, OutputPicture, RanOn, Support
+from convert.values import GateVerdict, Note, OutputMetrics, OutputPicture, RanOn, Support
 
 PICTURED = 12
 """Outputs with pictures; of more, those that differ most."""
@@ -50,7 +50,7 @@ def render_report(data: ReportData) -> str:
             title=f"{conversion.name} {conversion.version}".strip(),
             badge=BADGES[conversion.status],
             style=Markup(style),
-            targets=[_target(conversion, target) for target in data.targets],
+            targets=[_target(conversion, target, place) for place, target in enumerate(data.targets)],
             model_size=size_text(conversion.model.bytes) if conversion.model else "",
         )
     )
@@ -85,16 +85,16 @@ def _visible(value: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------------- verdict
 
 
-def _target(conversion: Conversion, report: TargetReport) -> dict[str, Any]:
+def _target(conversion: Conversion, report: TargetReport, place: int) -> dict[str, Any]:
     result = report.result
     return {
         "result": result,
-        "anchor": f"target-{conversion.targets.index(result) if result in conversion.targets else 0}",
+        "anchor": f"target-{place}",
         "badge": BADGES[result.status],
         "sentence": _sentence(result),
         "facts": list(_facts(result)),
         "accuracy": _accuracy(report),
-        "steps": _steps(result.stages),
+        "steps": _steps(result.stages, result.report.notes if result.report else ()),
         "total": duration(sum(run.seconds for run in result.stages)),
         "operators": _operators(report.ops),
         "support": _support(result.support),
@@ -130,7 +130,7 @@ def _judged(result: TargetResult) -> str:
     outputs, samples = len(result.report.outputs), result.report.samples
     kept = "keeps" if outputs == 1 else "keep"
     plural = "output" if outputs == 1 else "outputs"
-    return f"{outputs} {plural} {kept} the {result.precision} gate over {samples} sample{'' if samples == 1 else 's'}."
+    return f"{outputs} {plural} {kept} the {result.judged_as or result.precision} gate over {samples} sample{'' if samples == 1 else 's'}."
 
 
 def _facts(result: TargetResult) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -165,11 +165,11 @@ def _accuracy(report: TargetReport) -> dict[str, Any] | None:
         return None
     verdict = result.verdict or GateVerdict(passed=False, thresholds={})
     pictures = dict(enumerate(report.pictures)) if len(report.pictures) == len(result.report.outputs) else {}
-    ranked = sorted(pictures, key=lambda place: -pictures[place].error)[:PICTURED]
+    drawn = [place for place in pictures if pictures[place].points]
+    ranked = sorted(drawn, key=lambda place: -pictures[place].error)[:PICTURED]
     outputs = result.report.outputs[:LISTED]
     cards = [
-        _output(output, verdict, pictures.get(place) if place in ranked else None)
-        for place, output in enumerate(outputs)
+        _output(output, verdict, pictures[place] if place in ranked else None) for place, output in enumerate(outputs)
     ]
     return {
         "verdict": verdict,
@@ -226,11 +226,13 @@ def _cell(words: str, shown: str, name: str, value: float, thresholds: Mapping[s
 # ------------------------------------------------------------------------------------------- steps, operators and files
 
 
-def _steps(stages: tuple[StageRun, ...]) -> list[dict[str, Any]]:
+def _steps(stages: tuple[StageRun, ...], told: tuple[Note, ...]) -> list[dict[str, Any]]:
+    """Each stage, with the notes that were not told before."""
     longest = max((run.seconds for run in stages), default=0.0) or 1.0
     return [
         {
             "run": run,
+            "notes": [note for note in run.notes if note not in told],
             "share": max(1.0, round(100 * run.seconds / longest, 1)),
             "seconds": duration(run.seconds),
             "memory": size_text(run.peak_rss) if run.peak_rss else "",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import ModelProto, inliner, version_converter
+from onnx import ModelProto, NodeProto, TensorProto, inliner, numpy_helper, version_converter
 
 from convert.arrays import Array, load_npz
 from convert.errors import ExportError
@@ -20,6 +20,7 @@ from convert.graphs import (
     facts,
     graphs_of,
     model_entries,
+    nodes_of,
     opset_of,
     read_model,
     write_model,
@@ -27,11 +28,14 @@ from convert.graphs import (
 )
 from convert.normalize import name_nodes, strip_origin
 from convert.ort import SessionFailed, exact_settings, run_samples
+from convert.proof import constant_outputs
+from convert.ties import write_ties
 from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGraph
 
 OLDEST_OPSET = 7
 """ONNX Runtime's kernels begin here; older graphs are raised."""
 RAISED_OPSET = 13
+RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 
 def adopt_onnx(loaded: LoadedModel, source: LoadOptions, options: ExportOptions, folder: Path) -> OnnxGraph:
@@ -46,7 +50,12 @@ def adopt_onnx(loaded: LoadedModel, source: LoadOptions, options: ExportOptions,
     names = write_model(model, folder, weights_from=path.parent, link=False)
     described = facts(model)
     feeds, outputs = _reference(loaded, described, folder, notes)
-    files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs)])
+    ties: list[str] = []
+    if outputs:
+        _refuse_random(model, folder, feeds, outputs)
+        ties = write_ties(model, folder / MODEL, feeds)
+        notes += constant_outputs(folder / MODEL, feeds, outputs, described["outputs"])
+    files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs), *ties])
     return OnnxGraph(
         parent=loaded.digest,
         stage="export",
@@ -71,6 +80,7 @@ def _in_order(model: ModelProto, notes: list[Note]) -> ModelProto:
     model = _raised(model, notes)
     _weights_out_of_inputs(model, notes)
     _dynamic_dimensions(model)
+    _refuse_training(model)
     strip_origin(model)
     name_nodes(model)
     return model
@@ -125,6 +135,45 @@ def _weights_out_of_inputs(model: ModelProto, notes: list[Note]) -> None:
         model.ir_version = max(model.ir_version, 4)
         del model.graph.input[:]
         model.graph.input.extend(kept)
+
+
+def _refuse_training(model: ModelProto) -> None:
+    """A node in training mode computes statistics or drops values: never what is meant to be deployed."""
+    constants = {tensor.name: tensor for graph in graphs_of(model) for tensor in graph.initializer}
+    found = [f"{node.op_type} {node.name!r}" for node in nodes_of(model) if _trains(node, constants)]
+    if found:
+        raise ExportError(
+            "CNV-4007",
+            f"the graph is in training mode: {', '.join(found[:5])}{' …' if len(found) > 5 else ''}"
+            " (training_mode is set)",
+            hint="export the model again after model.eval(); a training-mode graph gives other numbers at each run",
+        )
+
+
+def _trains(node: NodeProto, constants: dict[str, TensorProto]) -> bool:
+    if node.op_type == "BatchNormalization":
+        return any(item.name == "training_mode" and item.i for item in node.attribute)
+    if node.op_type == "Dropout" and len(node.input) > 2:
+        tensor = constants.get(node.input[2])
+        return tensor is not None and bool(numpy_helper.to_array(tensor).any())
+    return False
+
+
+def _refuse_random(
+    model: ModelProto, folder: Path, feeds: list[dict[str, Array]], outputs: list[list[Array]]
+) -> None:
+    """Two runs of a graph that draws random numbers must agree, or nothing about it can be proven."""
+    found = [f"{node.op_type} {node.name!r}" for node in nodes_of(model) if node.op_type in RANDOM]
+    if not found:
+        return
+    again = run_samples(folder / MODEL, feeds[:1], exact_settings(folder / MODEL))[0]
+    if all(one.tobytes() == other.tobytes() for one, other in zip(outputs[0], again, strict=True)):
+        return
+    raise ExportError(
+        "CNV-4008",
+        f"the outputs are random, so nothing can be proven about them: {', '.join(found[:5])}",
+        hint="draw the random numbers outside the model and pass them as an input",
+    )
 
 
 def _dynamic_dimensions(model: ModelProto) -> None:

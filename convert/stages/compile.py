@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from artifacts.digest import file_entries
+from artifacts.digest import FileEntry, file_entries
 from artifacts.runner import Finished, run_process
 from convert.backends import load_backend
 from convert.backends.base import LOG, MODEL_IN, OUT, Backend, Compiled, Missing, Runner, Toolchain
@@ -64,7 +64,7 @@ def compile_graph(
         plan=plan,
         toolchain={toolchain.name: toolchain.version},
         notes=(*plan.notes, *compiled.notes, *_hazards(graph, options, folder)),
-        files=tuple(file_entries(folder, names[:1])) + file_entries(folder, names[1:]),
+        files=_entries(graph, folder, names),
         folder=str(folder),
     )
 
@@ -139,6 +139,14 @@ def _collected(plan: Plan, compiled: Compiled, folder: Path) -> list[str]:
     shutil.rmtree(folder / OUT)
     shutil.rmtree((folder / MODEL_IN).parent)
     return names
+
+
+def _entries(graph: OnnxGraph, folder: Path, names: Sequence[str]) -> tuple[FileEntry, ...]:
+    """Digests of the artifact's files, its own first. A file that is linked from the graph keeps the digest it has."""
+    known = {entry.name: entry for entry in graph.files if (folder / entry.name).is_file()}
+    linked = {name for name in known if graph.path(name).samefile(folder / name)}
+    entries = {entry.name: entry for entry in file_entries(folder, [name for name in names if name not in linked])}
+    return tuple(entries.get(name) or known[name] for name in names)
 
 
 def read_tail(log: Path) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from artifacts.digest import sha256_file
 from convert.arrays import Array, load_npz
-from convert.compare import Comparison, compare_outputs, fold
+from convert.compare import compare_outputs, fold
 from convert.errors import UsageError
 from convert.stages.diff_options import DiffOptions, DiffResult, Side
+from convert.stages.diff_report import report_of
 from convert.user_metrics import load_metrics
-from convert.values import Note, ValidationReport
 
 ZIP = b"PK\x03\x04"
 
@@ -55,7 +55,7 @@ def _compare_stored(left: Path, right: Path, metrics: Sequence[str]) -> DiffResu
         Side(path=str(path), sha256=sha256_file(path), format="npz", outputs=tuple(arrays))
         for path, arrays in ((left, ours), (right, theirs))
     ]
-    return DiffResult(left=sides[0], right=sides[1], report=report_of(fold([compared]), *sides))
+    return DiffResult(left=sides[0], right=sides[1], report=report_of(fold([compared]), sides[0], sides[1]))
 
 
 def _pair(ours: dict[str, Array], theirs: dict[str, Array]) -> tuple[list[Array | None], list[Array | None], list[str]]:
@@ -77,26 +77,6 @@ def _read(path: Path) -> dict[str, Array]:
             f"{path} can't be read as a file of outputs: {why}",
             hint="write it with numpy.savez(path, name=array, …); arrays of objects are never read",
         ) from error
-
-
-def report_of(comparison: Comparison, left: Side, right: Side) -> ValidationReport:
-    """The report of a comparison of two files."""
-    return ValidationReport(
-        parent=left.sha256,
-        ran_on="host",
-        device="cpu",
-        reference=left.path,
-        outputs=comparison.outputs,
-        samples=comparison.samples,
-        notes=comparison.notes + tuple(_named_otherwise(left, right)),
-    )
-
-
-def _named_otherwise(left: Side, right: Side) -> Iterator[Note]:
-    if set(left.outputs) & set(right.outputs) or not left.outputs or not right.outputs:
-        return
-    pairs = ", ".join(f"{a!r} with {b!r}" for a, b in zip(left.outputs, right.outputs, strict=False))
-    yield Note(text=f"outputs are named differently and were paired by position: {pairs}")
 
 
 def _mixed(outputs: Path, model: Path) -> UsageError:

@@ -11,13 +11,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from convert.arrays import Array
+from convert.arrays import Array, load_npz
 from convert.errors import ExportError
 from convert.graphs import MODEL, facts, model_entries, opset_of, read_model, write_model, write_samples
 from convert.loading.torch_models import Call, OpenModel, open_model, sample_calls
 from convert.normalize import normalize_export
 from convert.ort import SessionFailed, exact_settings, run_samples
-from convert.proof import departures
+from convert.proof import constant_outputs, departures
+from convert.ties import TieCount, write_ties
 from convert.stages.adopt import adopt_onnx
 from convert.torch_export import ExporterFailed, TorchRun, export_with, run_torch, second_size, tidy
 from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGraph
@@ -92,9 +93,11 @@ def _attempt(
     described = facts(proto)
     feeds = [_feed([spec.name for spec in described["inputs"]], loaded, call) for call in samples.calls]
     outputs = run_samples(folder / MODEL, feeds, exact_settings(folder / MODEL))
-    _check_against_torch(samples.runs, outputs)
-    files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs)])
-    notes = [*_notes(loaded, samples, described, refusals, exporter, reached)]
+    ties = write_ties(proto, folder / MODEL, feeds)
+    count = _check_against_torch(samples.runs, outputs, [load_npz(folder / name) for name in ties])
+    files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs), *ties])
+    notes = [*constant_outputs(folder / MODEL, feeds, outputs, described["outputs"]), *count.notes("torch")]
+    notes += [*_notes(loaded, samples, described, refusals, exporter, reached)]
     return OnnxGraph(
         parent=loaded.digest,
         stage="export",
@@ -117,9 +120,11 @@ def _feed(wanted: list[str], loaded: LoadedModel, call: Call) -> dict[str, Array
     return {name: leaves[name] for name in wanted}
 
 
-def _check_against_torch(runs: list[TorchRun], outputs: list[list[Array]]) -> None:
-    if departed := departures(runs[0].names, [run.outputs for run in runs], outputs):
+def _check_against_torch(runs: list[TorchRun], outputs: list[list[Array]], ties: list[dict[str, Array]]) -> TieCount:
+    count = TieCount(runs[0].names)
+    if departed := departures(runs[0].names, [run.outputs for run in runs], outputs, ties, count):
         raise ExporterFailed(f"ONNX Runtime gives other numbers than torch: {'; '.join(departed)}")
+    return count
 
 
 def _notes(

@@ -80,11 +80,11 @@ def _load_torch(
     *,
     folder: Path,
 ) -> LoadedModel:
+    from convert.loading.repeats import check_repeats
     from convert.loading.torch_inputs import given_inputs, made_inputs, program_inputs
-    from convert.loading.torch_models import OpenModel, check_repeats, open_file
+    from convert.loading.torch_models import open_file
 
-    model: OpenModel = open_file(file, options)
-    found: Inputs
+    model = open_file(file, options)
     if given:
         found = given_inputs(model, given, texts, dims)
     elif model.program is not None:
@@ -92,7 +92,7 @@ def _load_torch(
     elif texts or not model.signature.parameters:
         found = made_inputs(model, texts, dims, options.seed)
     else:
-        raise _unknown_inputs(Path(file.path).name, model.signature.shown())
+        raise _unknown_inputs(Path(file.path).name, model.signature.described())
     check_repeats(model, found.calls[0], Path(file.path).name)
     names = _write_calls(folder, found, model.signature.positional)
     return LoadedModel(
@@ -111,8 +111,8 @@ def _load_torch(
 def _unknown_inputs(name: str, parameters: str) -> UsageError:
     return UsageError(
         "CNV-2013",
-        f"{name} does not say what inputs it takes; its forward has ({parameters})",
-        hint="give sample inputs (--samples FILE.npz or FILE.pt), or say what they are: --input 'NAME:float32[1,3,224,224]'",
+        f"{name} does not say which shapes and dtypes its inputs have: {parameters}",
+        hint="give sample inputs (--samples FILE.npz or FILE.pt), or describe each: --input 'NAME:float32[1,3,64,64]'",
     )
 
 

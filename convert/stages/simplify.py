@@ -28,6 +28,7 @@ from convert.graphs import (
 from convert.normalize import name_nodes, strip_origin
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.proof import departures
+from convert.ties import read_ties
 from convert.values import Note, OnnxGraph, SimplifyOptions
 
 SAFE = "without folding constant conditions"
@@ -103,8 +104,9 @@ def _prove(graph: OnnxGraph, simplified: ModelProto, options: SimplifyOptions, f
     if new > old * options.growth + SLACK:
         raise Rejected(f"the file grew from {old} to {new} bytes")
     feeds, wanted = read_samples(graph)
+    ties = [read_ties(graph, number) for number in range(graph.sample_count)]
     outputs = run_samples(folder / MODEL, feeds, exact_settings(folder / MODEL))
-    if departed := departures([spec.name for spec in graph.outputs], wanted, outputs):
+    if departed := departures([spec.name for spec in graph.outputs], wanted, outputs, ties):
         raise Rejected(f"the numbers changed: {'; '.join(departed)}")
 
 

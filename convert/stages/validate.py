@@ -18,6 +18,7 @@ from convert.backends.base import CannotRun, Ran, RunRequest
 from convert.compare import Compared, compare_outputs, fold
 from convert.errors import GateFailed, ToolchainMissing
 from convert.stages.compile import runner_for
+from convert.ties import TieCount, read_ties
 from convert.user_metrics import load_metrics
 from convert.values import CompiledArtifact, Note, OnnxGraph, ValidateOptions, ValidationReport, to_json
 
@@ -44,12 +45,14 @@ def validate_artifact(
     folder.mkdir(parents=True, exist_ok=True)
     ran = _start(graph, artifact, samples, folder)
 
+    ties = TieCount([spec.name for spec in graph.outputs])
+
     def compared() -> Iterator[Sequence[Compared]]:
         names = [spec.name for spec in graph.outputs]
         for number, outputs in enumerate(ran.outputs):
-            yield compare_outputs(
-                samples.reference(number), outputs, names, candidate_names=ran.output_names, user=metrics
-            )
+            reference = samples.reference(number)
+            settled = ties.settle(reference, outputs, read_ties(graph, number))
+            yield compare_outputs(reference, settled, names, candidate_names=ran.output_names, user=metrics)
 
     comparison = fold(compared(), inputs_differ=samples.differ())
     (folder / PICTURES).write_bytes(to_json(comparison.pictures))
@@ -59,7 +62,7 @@ def validate_artifact(
         device=ran.device,
         outputs=comparison.outputs,
         samples=comparison.samples,
-        notes=(*ran.notes, *comparison.notes, *_host_note(ran, artifact)),
+        notes=(*ran.notes, *comparison.notes, *ties.notes("the reference"), *_host_note(ran, artifact)),
         files=(file_entry(folder, PICTURES),),
         folder=str(folder),
     )

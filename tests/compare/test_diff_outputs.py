@@ -1,6 +1,7 @@
 """``convert diff`` of two files of outputs."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,9 +82,9 @@ def test_the_users_metric_is_loaded_from_a_file_and_gated_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        ("def other(r, c): return 1.0", "CNV-2055"),
-        ("this is no python", "CNV-2055"),
-        ("m = 3", "CNV-2055"),
+        ("def other(r, c): return 1.0", "CNV-2018"),
+        ("this is no python", "CNV-2019"),
+        ("m = 3", "CNV-2018"),
         ("def m(r, c): return 1 / 0", "CNV-2056"),
         ("def m(r, c): return float('nan')", "CNV-2056"),
         ("def m(r, c): return 'high'", "CNV-2056"),
@@ -134,3 +135,18 @@ def test_the_command_runs_in_a_worker_and_leaves_no_folder(tmp_path, monkeypatch
     result = CliRunner().invoke(diff, list(write(tmp_path, {"y": A}, {"y": -A})))
     assert isinstance(result.exception, GateFailed)
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_crash_of_the_worker_is_an_expected_failure(tmp_path):
+    (tmp_path / "mine.py").write_text("import os, signal\ndef m(r, c):\n    os.kill(os.getpid(), signal.SIGSEGV)\n")
+    files = write(tmp_path, {"y": A}, {"y": A})
+    result = CliRunner().invoke(diff, [*files, "--metric", f"{tmp_path}/mine.py:m"])
+    assert (result.exception.code, "SIGSEGV" in str(result.exception)) == ("CNV-8003", True)
+
+
+def test_every_code_of_the_gate_has_a_page():
+    pages = Path(__file__).parents[2] / "convert" / "explain"
+    for code in [f"CNV-{number}" for number in (*range(2051, 2061), 8001, 8002, 8003)]:
+        text = (pages / f"{code}.md").read_text()
+        assert text.startswith(f"# {code}: "), code
+        assert [part for part in ("## What happened", "## What to do", "## Example") if part not in text] == [], code

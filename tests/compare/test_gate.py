@@ -1,6 +1,7 @@
 """Judging metrics with thresholds."""
 
 import itertools
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -258,6 +259,24 @@ def test_texts_that_are_no_gate_are_refused(text):
         parse_gate([text])
     assert refusal.value.code in ("CNV-2051", "CNV-2052")
     assert refusal.value.hint
+
+
+@pytest.mark.parametrize("precision", THRESHOLDS)
+def test_the_documented_thresholds_are_those_of_the_table(precision):
+    page = (Path(__file__).parents[2] / "docs/concepts/gate.md").read_text()
+    table = page.partition("## The thresholds")[2].partition("`benchmarks/")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    line = next(line for line in rows if precision in line.split("|")[1].replace(",", "").split())
+    told = [float(cell.replace("1 ±", "")) for cell in line.split("|")[2:-1]]
+    limits = THRESHOLDS[precision]
+    assert told == [
+        limits.cosine,
+        limits.worst_row_cosine,
+        limits.rel_l2,
+        limits.norm_ratio,
+        limits.exact_match,
+        limits.floor,
+    ]
 
 
 def test_every_default_threshold_is_a_metric_and_stricter_at_higher_precision():

@@ -43,6 +43,16 @@ def test_a_report_reads_back_as_it_was_written(folder):
     assert read_validation(folder / "validation.json") == stored()
 
 
+def test_writing_again_leaves_a_file_linked_elsewhere_as_it_was(folder, tmp_path):
+    kept = tmp_path / "blob"
+    (folder / "validation.json").chmod(0o444)
+    kept.hardlink_to(folder / "validation.json")
+    before = kept.read_bytes()
+    write_validation(folder, stored(rel_l2=0.004))
+    assert kept.read_bytes() == before
+    assert read_validation(folder) == stored(rel_l2=0.004)
+
+
 def test_the_stored_gate_passes_with_a_table(folder):
     result = run(folder)
     assert result.exit_code == 0

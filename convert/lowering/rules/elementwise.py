@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper
 
-from convert.lowering.site import FLOATS, Refuse, Site
+from convert.lowering.site import FLOATS, Site
 from convert.lowering.table import down, up
 
 T = TensorProto
 SIGNED = (T.INT8, T.INT16, T.INT32, T.INT64)
 INTEGERS = (*SIGNED, T.UINT8, T.UINT16, T.UINT32, T.UINT64)
-POWER_BITS = 6
+POWER_BITS = 63
 
 
 def greatest(site: Site, left: str, right: str) -> str:
@@ -103,18 +103,25 @@ def power_of_integers(site: Site) -> None:
 
 
 def _integer_power(site: Site) -> None:
-    """By squaring, so that every bit of an int64 is right; exponents of 64 and more are refused if known."""
+    """By squaring in a Loop over the bits of the exponent, so that every bit of an int64 is right."""
     base, exponent = site.inp(0), site.cast(site.inp(1), T.INT64)
-    known = site.const(site.inp(1))
-    if known is None or known.size == 0 or known.min() < 0 or known.max() >= 1 << POWER_BITS:
-        raise Refuse("an int64 power needs a constant exponent from 0 to 63 at opset 11")
-    result, two = site.scalar(1, T.INT64), site.scalar(2, T.INT64)
-    for bit in range(int(known.max()).bit_length()):
-        odd = site.cast(site.op("Mod", site.op("Div", exponent, site.long(1 << bit)), two), T.BOOL)
-        result = site.op("Where", odd, site.op("Mul", result, base), result)
-        base = site.op("Mul", base, base)
-    shape = site.op("Shape", site.op("Add", site.inp(0), exponent))
-    site.end("Expand", result, shape)
+    kind = site.dtype(base)
+    shape = site.op("Shape", site.op("Add", site.cast(base, T.INT64), exponent))
+    names = {part: site.names.fresh(f"{site.stem}/{part}") for part in ("bit", "going", "result", "square", "left")}
+    body = site.inner()
+    on = body.op("Greater", body.op("ReduceMax", names["left"], keepdims=0), body.long(1))
+    odd = body.cast(body.op("Mod", names["left"], body.long(2)), T.BOOL)
+    result = body.op("Where", odd, body.op("Mul", names["result"], names["square"]), names["result"])
+    square = body.op("Mul", names["square"], names["square"])
+    left = body.op("Div", names["left"], body.long(2))
+    kinds = {"bit": T.INT64, "going": T.BOOL, "result": kind, "square": kind, "left": T.INT64}
+    scalars = ("bit", "going")
+    inputs = [helper.make_tensor_value_info(names[p], kinds[p], [] if p in scalars else None) for p in names]
+    graph = body.branch([on, result, square, left], inputs)
+    ones = site.op("Expand", site.scalar(1, kind), shape)
+    start = [site.op("Expand", name, shape) for name in (base, exponent)]
+    last = [site.names.fresh(f"{site.stem}/last") for _ in range(2)]
+    site.emit("Loop", [site.long(POWER_BITS), "", ones, *start], [site.out(0), *last], body=graph)
 
 
 @down("BitShift", version=28)

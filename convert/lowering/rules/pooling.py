@@ -35,10 +35,28 @@ def norm_of_dilated(site: Site) -> None:
     site.end("Pow", _Window(site).total(raised), site.scalar(1 / power, dtype))
 
 
+@down("AveragePool", "MaxPool", "LpPool", version=22)
+def last_window_on_padding(site: Site) -> None:
+    """Since 22 a window that rounding up would start on the padding is left out; before, that was not said."""
+    if not site.attr("ceil_mode", 0) or site.attr("auto_pad", "NOTSET") != "NOTSET":
+        site.same()
+        return
+    window = _Window(site, keep_ceil=True)
+    gaps = zip(window.pads[window.rank :], window.strides, window.spans(), strict=True)
+    if all(pad + stride <= span for pad, stride, span in gaps):
+        site.same()
+        return
+    window.extra = window.rounding()
+    if site.node.op_type == "AveragePool" and site.attr("count_include_pad", 0):
+        site.end("Div", window.total(site.inp(0)), window.counts(with_pads=True))
+        return
+    site.same(drop=["ceil_mode"], pads=window.ends())
+
+
 class _Window:
     """The window of a pooling operator, as a convolution of one channel."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, *, keep_ceil: bool = False) -> None:
         self.site, self.dtype = site, site.dtype(site.inp(0))
         self.rank = site.rank(site.inp(0)) - 2
         self.kernel = list(site.attr("kernel_shape"))
@@ -50,42 +68,46 @@ class _Window:
             self.pads = [0] * (2 * self.rank)
         elif self.auto != "NOTSET":
             self._same_pads()
-        self.extra = self._extra() if site.attr("ceil_mode", 0) else [0] * self.rank
+        rounds = site.attr("ceil_mode", 0) and not keep_ceil
+        self.extra = self.rounding() if rounds else [0] * self.rank
 
     def _sizes(self) -> list[int]:
         return list(self.site.fixed(self.site.inp(0))[2:])
 
-    def _spans(self) -> list[int]:
+    def spans(self) -> list[int]:
         return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
     def _same_pads(self) -> None:
         before, after = [], []
-        for size, span, stride in zip(self._sizes(), self._spans(), self.strides, strict=True):
+        for size, span, stride in zip(self._sizes(), self.spans(), self.strides, strict=True):
             whole = max(0, (-(-size // stride) - 1) * stride + span - size)
             small, big = whole // 2, whole - whole // 2
             before.append(small if self.auto == "SAME_UPPER" else big)
             after.append(big if self.auto == "SAME_UPPER" else small)
         self.pads = [*before, *after]
 
-    def _extra(self) -> list[int]:
-        """What rounding up adds at the end: a window that starts inside of the padded input."""
+    def rounding(self) -> list[int]:
+        """What must be added to the end (or taken from its padding) so that rounding down gives the same windows."""
         result = []
-        for i, (size, span, stride) in enumerate(zip(self._sizes(), self._spans(), self.strides, strict=True)):
-            room = size + self.pads[i] + self.pads[i + self.rank] - span
+        for i, (size, span, stride) in enumerate(zip(self._sizes(), self.spans(), self.strides, strict=True)):
+            inside = size + self.pads[i]
+            room = inside + self.pads[i + self.rank] - span
             count = -(-room // stride) + 1
-            if (count - 1) * stride >= size + self.pads[i]:
+            if (count - 1) * stride >= inside:
                 count -= 1
-            result.append(max(0, (count - 1) * stride - room))
+            wanted = max(0, (count - 1) * stride + span - inside)
+            result.append(wanted - self.pads[i + self.rank])
         return result
+
+    def ends(self) -> list[int]:
+        """The pads with what rounding up adds."""
+        ends = [p + e for p, e in zip(self.pads[self.rank :], self.extra, strict=True)]
+        return [*self.pads[: self.rank], *ends]
 
     def _convolve(self, name: str, pads: list[int]) -> str:
         ones = self.site.tensor(np.ones([1, 1, *self.kernel], dtype=np.float32))
         weights = ones if self.dtype == T.FLOAT else self.site.cast(ones, self.dtype)
         return self.site.op("Conv", name, weights, strides=self.strides, dilations=self.dilations, pads=pads)
-
-    def _all_pads(self) -> list[int]:
-        ends = [p + e for p, e in zip(self.pads[self.rank :], self.extra, strict=True)]
-        return [*self.pads[: self.rank], *ends]
 
     def total(self, name: str) -> str:
         """The sum over every window."""
@@ -93,7 +115,7 @@ class _Window:
         shape = site.op("Shape", name)
         spatial = site.slice(shape, site.longs(2), site.longs(INT_MAX), 0)
         flat = site.op("Reshape", name, site.op("Concat", site.longs(-1, 1), spatial, axis=0))
-        summed = self._convolve(flat, self._all_pads())
+        summed = self._convolve(flat, self.ends())
         head = site.slice(shape, site.longs(0), site.longs(2), 0)
         tail = site.slice(site.op("Shape", summed), site.longs(2), site.longs(INT_MAX), 0)
         return site.op("Reshape", summed, site.op("Concat", head, tail, axis=0))
@@ -105,10 +127,11 @@ class _Window:
             return site.scalar(float(np.prod(self.kernel)), self.dtype)
         if with_pads and not any(self.extra):
             return site.scalar(float(np.prod(self.kernel)), self.dtype)
-        sizes, pads = self._sizes(), self._all_pads()
+        sizes, pads = self._sizes(), self.ends()
         if with_pads:
-            sizes = [s + self.pads[i] + self.pads[i + self.rank] for i, s in enumerate(sizes)]
-            pads = [*[0] * self.rank, *self.extra]
+            kept = [p + min(0, e) for p, e in zip(self.pads[self.rank :], self.extra, strict=True)]
+            sizes = [s + self.pads[i] + kept[i] for i, s in enumerate(sizes)]
+            pads = [*[0] * self.rank, *(max(0, e) for e in self.extra)]
         if np.prod(sizes) > 1 << 24:
             raise Refuse("the input is too big for counting the elements of every window")
         ones = site.tensor(np.ones([1, 1, *sizes], dtype=np.float32))

@@ -7,11 +7,10 @@ import math
 import numpy as np
 from onnx import TensorProto
 
-from convert.lowering.site import FLOATS, Refuse, Site
+from convert.lowering.site import Refuse, Site
 from convert.lowering.table import down, up
 
 T = TensorProto
-CENTRED = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
 
 
 @down("Resize", version=19)
@@ -119,8 +118,7 @@ def roi_and_scales_present(site: Site) -> None:
 @up("Resize", version=11)
 def resize_from_corner(site: Site) -> None:
     """Version 10 measures from the corner, and takes the pixel before; how it shrinks by nearest is not written down."""
-    scales = site.const(site.inp(1))
-    if site.attr("mode", "nearest") == "nearest" and (scales is None or (scales < 1).any()):
+    if site.attr("mode", "nearest") == "nearest" and not _at_least_one(site, site.inp(1)):
         raise Refuse("how version 10 shrinks by the nearest pixel is not defined")
     empty = site.tensor(np.zeros(0, dtype=np.float32))
     site.end(
@@ -142,9 +140,20 @@ def upsample_scales_to_input(site: Site) -> None:
 @up("Upsample", version=10)
 def upsample_is_resize(site: Site) -> None:
     mode = site.attr("mode", "nearest")
-    site.end("Resize", site.inp(0), site.inp(1), mode="linear" if mode in ("linear", "bilinear") else mode)
+    scales = site.inp(1)
+    if site.const(scales) is None:
+        scales = site.op("Max", scales, site.scalar(1, T.FLOAT))
+    site.end("Resize", site.inp(0), scales, mode="linear" if mode in ("linear", "bilinear") else mode)
 
 
-def floats(site: Site, name: str) -> bool:
-    """Whether a value is of a floating type."""
-    return site.dtype(name) in FLOATS
+def _at_least_one(site: Site, name: str) -> bool:
+    """Whether scales are known not to shrink: constant, or a maximum with one (as Upsample's are)."""
+    known = site.const(name)
+    if known is not None:
+        return bool((known >= 1).all())
+    scope = site.scope.defines(name)
+    maker = scope.makers.get(name) if scope is not None else None
+    if maker is None or maker.op_type != "Max":
+        return False
+    parts = [site.const(part) for part in maker.input]
+    return any(part is not None and bool((part >= 1).all()) for part in parts)

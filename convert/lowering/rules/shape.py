@@ -129,3 +129,19 @@ def batch_dims_as_indices(site: Site) -> None:
     tail = site.slice(data_shape, site.longs(batch + depth), site.longs(INT_MAX), 0)
     head = site.slice(index_shape, site.longs(0), site.longs(-1), 0)
     site.end("Reshape", taken, site.op("Concat", head, tail, axis=0))
+
+
+@down("SpaceToDepth", version=28)
+def columns_before_rows(site: Site) -> None:
+    """``CRD`` keeps the channels apart: blocks are split off, turned to the front of their channel, and joined."""
+    if site.attr("mode", "DCR") != "CRD":
+        site.same(drop=["mode"])
+        return
+    data, block = site.inp(0), site.attr("blocksize")
+    count = site.longs(block)
+    sizes = [site.dim(data, axis) for axis in range(4)]
+    height, width = (site.op("Div", sizes[axis], count) for axis in (2, 3))
+    split = site.op("Concat", sizes[0], sizes[1], height, count, width, count, axis=0)
+    turned = site.op("Transpose", site.op("Reshape", data, split), perm=[0, 1, 3, 5, 2, 4])
+    channels = site.op("Mul", sizes[1], site.longs(block * block))
+    site.end("Reshape", turned, site.op("Concat", sizes[0], channels, height, width, axis=0))

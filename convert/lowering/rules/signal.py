@@ -57,20 +57,22 @@ def axis_to_input(site: Site) -> None:
 
 @down("DFT", version=17)
 def dft_by_matrix(site: Site) -> None:
-    data, rank = site.inp(0), site.rank(site.inp(0))
+    data, rank, dtype = site.inp(0), site.rank(site.inp(0)), site.dtype(site.inp(0))
     axis = site.attr("axis", 1) % rank
     order = [i for i in range(rank - 1) if i != axis] + [axis]
     inverse, onesided = site.attr("inverse", 0), site.attr("onesided", 0)
     length, rows, columns, used = _lengths(site, axis, bool(inverse), bool(onesided))
-    parts = [site.op("Transpose", part, perm=order) for part in _parts(site, data)]
+    kind = _sum_type(dtype)
+    parts = [site.op("Transpose", part, perm=order) for part in _parts(site, data, kind)]
     parts = [site.slice(part, site.longs(0), _vector(site, used), rank - 2) for part in parts]
     if rows is None:
         rows = site.squeeze(site.op("Gather", site.op("Shape", parts[0]), site.longs(rank - 2), axis=0), 0)
-    wave = _Wave(site, site.dtype(data), length, rows, columns)
+    wave = _Wave(site, kind, length, rows, columns)
     results = wave.transform(parts, inverse=bool(inverse), onesided=bool(onesided))
     back = [order.index(i) for i in range(rank - 1)]
     ends = [site.unsqueeze(site.op("Transpose", part, perm=back), rank - 1) for part in results]
-    site.end("Concat", *ends, axis=rank - 1)
+    joined = site.op("Concat", *ends, axis=rank - 1)
+    site.end("Cast", joined, to=dtype)
 
 
 def _lengths(site: Site, axis: int, inverse: bool, onesided: bool) -> tuple[Count, Count | None, Count, Count]:
@@ -78,6 +80,7 @@ def _lengths(site: Site, axis: int, inverse: bool, onesided: bool) -> tuple[Coun
     size, given = site.dims(site.inp(0))[axis], site.const(site.inp(1)) if site.has(1) else None
     if size is not None and (given is not None or not site.has(1)):
         length = int(given.reshape(-1)[0]) if given is not None else 2 * (size - 1) if inverse and onesided else size
+        length = max(length, 1)
         half = length // 2 + 1
         used = half if inverse and onesided else length
         return length, min(size, used), half if onesided and not inverse else length, used
@@ -95,11 +98,17 @@ def _vector(site: Site, count: Count) -> str:
     return site.longs(count) if isinstance(count, int) else site.unsqueeze(count, 0)
 
 
-def _parts(site: Site, data: str) -> list[str]:
-    """The real part, and the imaginary part where there is one."""
+def _sum_type(dtype: int) -> int:
+    """A long sum that comes to nearly nothing needs more digits than its terms have."""
+    return T.DOUBLE if dtype in (T.FLOAT, T.DOUBLE) else T.FLOAT
+
+
+def _parts(site: Site, data: str, kind: int) -> list[str]:
+    """The real part, and the imaginary part where there is one, in the type that the sums run in."""
     count = site.dims(data)[-1]
     if count not in (1, 2):
         raise Refuse("it is not known whether its input is real or complex")
+    data = data if site.dtype(data) == kind else site.cast(data, kind)
     return [site.op("Gather", data, site.long(i), axis=-1) for i in range(count)]
 
 
@@ -184,14 +193,16 @@ def stft_by_matrix(site: Site) -> None:
     count = site.op("Add", site.op("Div", site.op("Sub", size, length), step), one)
     starts = site.op("Mul", site.op("Range", zero, count, one), step)
     places = site.op("Add", site.unsqueeze(starts, 1), site.op("Range", zero, length, one))
-    parts = [site.op("Gather", part, places, axis=1) for part in _parts(site, signal)]
+    kind = _sum_type(dtype)
+    parts = [site.op("Gather", part, places, axis=1) for part in _parts(site, signal, kind)]
     if site.has(2):
-        parts = [site.op("Mul", part, site.inp(2)) for part in parts]
+        parts = [site.op("Mul", part, site.cast(site.inp(2), kind)) for part in parts]
     onesided = site.attr("onesided", 1)
     half = site.op("Add", site.op("Div", length, site.long(2)), one)
-    wave = _Wave(site, dtype, length, length, half if onesided else length)
+    wave = _Wave(site, kind, length, length, half if onesided else length)
     results = wave.transform(parts, inverse=False, onesided=bool(onesided))
-    site.end("Concat", *(site.unsqueeze(part, 3) for part in results), axis=3)
+    joined = site.op("Concat", *(site.unsqueeze(part, 3) for part in results), axis=3)
+    site.end("Cast", joined, to=dtype)
 
 
 @down("HannWindow", "HammingWindow", "BlackmanWindow", version=17)
