@@ -21,6 +21,7 @@ COMMANDS = {
     "log": ("artifacts.commands.log:command", "Who moved a channel, when and why."),
     "keygen": ("artifacts.commands.keygen:command", "Make a signing key."),
     "sign": ("artifacts.commands.sign:command", "Sign a version with all its targets."),
+    "gc": ("artifacts.commands.gc:command", "Remove what nothing refers to any more."),
     "fsck": ("artifacts.commands.fsck:command", "Check the whole registry."),
 }
 

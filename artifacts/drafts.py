@@ -29,7 +29,7 @@ from artifacts.oci import (
     document,
     file_layer,
 )
-from artifacts.publish import Prepared, PublishRequest, add_record, check_request, require_blobs, store_target
+from artifacts.publish import Prepared, PublishRequest, add_record, check_request, keep_blobs, store_target
 from artifacts.registry import Registry
 from artifacts.release import Choice, add_version, choose_version, target_key
 from artifacts.versions import Versions
@@ -110,14 +110,15 @@ def add_to_draft(root: Path, request: PublishRequest) -> Draft:
     layout = registry.open_model(request.name)
     prepared = tuple(store_target(registry, layout, request.name, release) for release in request.targets)
     with layout.edit() as edit:
-        require_blobs(layout, prepared)
+        keep_blobs(registry, layout, request.name, prepared)
         state = _read(layout, edit, request.name, request.version)
         if state is None:
             return _already(layout, edit, request, prepared)
         targets = {**state.targets, **{target_key(item.descriptor): item.descriptor for item in prepared}}
         state = msgspec.structs.replace(state, targets=targets)
         for item in prepared:
-            if edit.find(_tag(state, target_key(item.descriptor))) != item.descriptor:
+            there = edit.find(_tag(state, target_key(item.descriptor)))
+            if there is None or there.digest != item.descriptor.digest:
                 add_record(layout, edit, item)
         done = set(state.declared) <= set(targets)
         return _seal(layout, edit, state) if done else _write(layout, edit, state)

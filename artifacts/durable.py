@@ -145,10 +145,15 @@ def discard(path: Path) -> None:
         path.unlink()
 
 
-def touch(path: Path) -> None:
-    """Set a file's times to now, where its owner allows."""
-    with contextlib.suppress(PermissionError):
+def touch(path: Path) -> bool:
+    """Set a file's times to now, where its owner allows; False where it is gone."""
+    try:
         os.utime(path)
+    except PermissionError:
+        return True
+    except FileNotFoundError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -153,7 +153,10 @@ class _Walk:
         whole = [self.blob(blob, f"{what}, {blob.title or blob.media_type}") for blob in (image.config, *image.layers)]
         if image.artifact_type == MODEL_TYPE and all(whole):
             load_target(self.layout, descriptor)
-        return [(image.subject, f"the subject of {what}")] if image.subject is not None else []
+        subject = image.subject
+        if subject is None or not self.layout.blob_path(subject.digest).exists():
+            return []  # A subject may be elsewhere: a channel's old versions are not copied along with its events.
+        return [(subject, f"the subject of {what}")]
 
 
 def _unreferenced(layout: Layout, walk: _Walk) -> list[Leaving]:

@@ -15,7 +15,7 @@ from artifacts.publish import Published, PublishRequest, TargetRelease, publish
 
 
 class ImportRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact from elsewhere. The first of ``files`` is the main one; ``source``: the model's digest, where known."""
+    """An artifact from elsewhere. The first of ``files`` is the main one; ``source``: the model's digest, if known."""
 
     files: tuple[Path, ...]
     name: str

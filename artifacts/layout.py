@@ -184,10 +184,7 @@ class Layout:
 
     def _kept(self, path: Path, digest: Digest, size: int) -> bool:
         """Whether a blob is there already; one of another size is hashed and, being wrong, replaced by the caller."""
-        if not self.has(digest, size):
-            return False
-        touch(path)
-        return True
+        return self.has(digest, size) and touch(path)
 
     def _fill(self, temporary: Path, source: Path, entry: FileEntry, linkable: tuple[Path, ...]) -> None:
         for candidate in linkable:

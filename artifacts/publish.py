@@ -15,7 +15,7 @@ import msgspec
 from artifacts.attach import set_attachment, store_attachment, store_files
 from artifacts.digest import Digest
 from artifacts.errors import RegistryError
-from artifacts.layout import IndexEdit, Layout, missing_blob
+from artifacts.layout import IndexEdit, Layout
 from artifacts.manifest import MANIFEST_NAME, RECORD_NAMES, Manifest, check_manifest, lowest, manifest_bytes, verdict
 from artifacts.names import check_name, check_version, target_tag, version_tag
 from artifacts.oci import (
@@ -49,7 +49,7 @@ class TargetRelease(msgspec.Struct, frozen=True, kw_only=True):
     records: dict[str, Path] = {}
     """``run.json`` and ``report.html`` of this run: no part of the artifact's identity."""
     link: bool = False
-    """Link the files into the registry instead of copying them: only for files that nobody ever edits."""
+    """Link ``manifest.files`` into the registry instead of copying them: only where nobody ever edits them."""
 
 
 class PublishRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ def publish(root: Path, request: PublishRequest) -> Published:
     layout.create()
     prepared = tuple(store_target(registry, layout, request.name, release) for release in _sorted(request.targets))
     with layout.edit() as edit:
-        require_blobs(layout, prepared)
+        keep_blobs(registry, layout, request.name, prepared)
         return _release(layout, edit, request, prepared)
 
 
@@ -169,7 +169,9 @@ def store_target(registry: Registry, layout: Layout, name: str, release: TargetR
     manifest = release.manifest
     for entry in (*manifest.files, *manifest.reports):
         twins = registry.twins(entry.sha256, entry.bytes, besides=layout)
-        layout.put_file(release.sources[entry.name], entry, link=release.link, twins=twins)
+        layout.put_file(
+            release.sources[entry.name], entry, link=release.link and entry in release.manifest.files, twins=twins
+        )
     plain = manifest_bytes(manifest)
     layers = target_layers(manifest, describe(plain, WEIGHT_CONFIG_TYPE))
     config = model_config(name, manifest, layers)
@@ -229,16 +231,11 @@ def _target_annotations(manifest: Manifest) -> dict[str, str]:
     return {PREFIX + key: value for key, value in facts.items() if value}
 
 
-def require_blobs(layout: Layout, prepared: tuple[Prepared, ...]) -> None:
-    """Check, under the lock, that nothing swept a blob since it was stored.
-
-    Raises:
-        RegistryError: CNV-9006.
-    """
+def keep_blobs(registry: Registry, layout: Layout, name: str, prepared: tuple[Prepared, ...]) -> None:
+    """Under the lock, where nothing is swept: store again what was swept since it was stored."""
     for item in prepared:
-        for blob in item.blobs:
-            if not layout.has(blob.digest, blob.size):
-                raise missing_blob(f"a blob that was just stored for {item.release.manifest.key}", blob.digest)
+        if not all(layout.has(blob.digest, blob.size) for blob in item.blobs):
+            store_target(registry, layout, name, item.release)
 
 
 # ------------------------------------------------------------------------------------------------------------- version

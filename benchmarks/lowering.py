@@ -1,8 +1,8 @@
 """How many node cases come out right at other opsets: ours beside onnx's own converter; and what a big graph costs.
 
-    python benchmarks/lowering.py               print the tables
-    python benchmarks/lowering.py --every 6     every sixth case only
-    python benchmarks/lowering.py --write       and put them into docs/reference/lowering.md
+python benchmarks/lowering.py               print the tables
+python benchmarks/lowering.py --every 6     every sixth case only
+python benchmarks/lowering.py --write       and put them into docs/reference/lowering.md
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def cost_lines() -> list[str]:
     assert np.allclose(before, after, rtol=1e-3, atol=1e-5)
     proven = time.perf_counter() - start
     text = f"{len(lowered.graph.node)} nodes after lowering from {len(model.graph.node)}"
-    return [f"Lowering to opset 13 and proving it on ONNX Runtime: {proven / exported:.2f} of the export's time ({text})."]
+    return [
+        f"Lowering to opset 13 and proving it on ONNX Runtime: {proven / exported:.2f} of the export's time ({text})."
+    ]
 
 
 if __name__ == "__main__":

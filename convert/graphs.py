@@ -34,7 +34,8 @@ def write_model(model: ModelProto, folder: Path, *, weights_from: Path, link: bo
     """Write ``model.onnx`` into ``folder`` and give the names of the files written.
 
     External weights come from the folder ``weights_from`` into ``model.onnx.data``, linked where they lie in one
-    file (never a user's own: ``link=False``). From :data:`EXTERNAL_FROM` bytes of inline weights on, those are moved there too.
+    file (never a user's own: ``link=False``). From :data:`EXTERNAL_FROM` bytes of inline weights on, those are moved
+    there too.
     """
     if not place_weights(model, weights_from, folder / WEIGHTS, link=link) and inline_bytes(model) >= EXTERNAL_FROM:
         externalize(model, folder / WEIGHTS)

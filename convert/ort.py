@@ -53,6 +53,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     big: bool = False
     save_to: str = ""
     """Write the optimized model here while the session is made."""
+    fold_limit: int = 0
+    """Fold no constant into more than this many bytes; 0: no limit."""
     providers: tuple[str, ...] = (CPU,)
 
 
@@ -100,6 +102,9 @@ def _options(settings: SessionSettings) -> native.SessionOptions:
         options.enable_mem_pattern = False
         # The default order runs all casts of weights before anything else, and then holds every weight twice.
         options.execution_order = native.ExecutionOrder.PRIORITY_BASED
+    if settings.fold_limit:
+        entry = "optimization.constant_folding_max_output_size_in_bytes"
+        options.add_session_config_entry(entry, str(settings.fold_limit))
     if settings.save_to:
         options.optimized_model_filepath = settings.save_to
     return options

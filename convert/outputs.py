@@ -61,5 +61,4 @@ def write_report(conversion: Conversion, result: TargetResult, ops: Mapping[str,
     """Write ``report.html`` of one target; ``ops`` counts the operators of the graph that was compiled."""
     data = report_data(conversion, [result], ops={result.target: ops}, finished=time.strftime("%Y-%m-%d %H:%M %Z"))
     path = Path(result.folder) / REPORT
-    path.write_text(render_report(data), encoding="utf-8")
-    return path
+    return replace_file(path, render_report(data).encode())

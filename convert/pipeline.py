@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -45,11 +45,13 @@ from convert.values import (
     ValidateOptions,
 )
 from op_registry.errors import RegistryDataError
+from op_registry.overlay import overlay_digest
 from op_registry.targets import find_target
 from op_registry.values import Target
 
 VERSIONS = ("torch", "onnx", "onnxruntime", "onnxsim", "onnxscript", "numpy")
 RESTARTS = 3
+R = TypeVar("R")
 
 
 def convert_model(
@@ -73,6 +75,22 @@ def convert_model(
                 if attempt == RESTARTS - 1:
                     raise
     raise AssertionError("unreachable")
+
+
+def with_graph(
+    request: Request,
+    settings: Settings,
+    use: Callable[[ModelFile, OnnxGraph], R],
+    listener: Listener = lambda event: None,
+) -> R:
+    """Load, export and simplify a model, and hand its graph to ``use`` while the graph's folder stands.
+
+    Raises what the stages raise (exits 2, 3, 4 and 10).
+    """
+    with _workspace(request, settings, None) as (cache, workers):
+        run = _Run(request, settings, Stages(cache, workers, use_cache=request.use_cache, listener=listener), workers)
+        model = identify(Path(request.load.path))
+        return use(model, run._shared_stages(model))
 
 
 @contextmanager
@@ -285,7 +303,10 @@ class _TargetRun:
     def _check(self) -> CheckedGraph:
         request = self.run.request
         options = CheckOptions(
-            target=self.target.name, toolchain_version=request.toolchain_version, strict=request.strict
+            target=self.target.name,
+            toolchain_version=request.toolchain_version,
+            strict=request.strict,
+            overlay=overlay_digest(),
         )
         checked: CheckedGraph = self._stage("check", [self.graph], [self.graph, options], options)
         self._set(support=checked.support)
@@ -463,4 +484,4 @@ def _content(path: Path) -> str:
     return sha256_bytes(canonical_json(listed))
 
 
-__all__ = ["Event", "convert_model", "unsupported"]
+__all__ = ["Event", "convert_model", "unsupported", "with_graph"]

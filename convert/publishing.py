@@ -15,6 +15,7 @@ from artifacts.digest import canonical_json, file_entry
 from artifacts.manifest import RECORD_NAMES, ChainLink, Manifest, ModelSource
 from artifacts.publish import PublishRequest, TargetRelease, publish
 from convert.request import Conversion, StageRun, TargetResult, support_json, validation_json
+from convert.validation_file import replace_file
 from convert.values import CompiledArtifact
 
 REPORTS = ("support.json", "validation.json")
@@ -90,7 +91,7 @@ def _manifest(conversion: Conversion, result: TargetResult, artifact: CompiledAr
 
 def _write_run(conversion: Conversion, result: TargetResult) -> None:
     """``run.json``: times and machine facts, apart from what the artifact is."""
-    (Path(result.folder) / "run.json").write_bytes(canonical_json(run_facts(conversion, result.stages)))
+    replace_file(Path(result.folder) / "run.json", canonical_json(run_facts(conversion, result.stages)))
 
 
 def run_facts(conversion: Conversion, stages: Sequence[StageRun]) -> dict[str, Any]:

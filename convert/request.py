@@ -192,6 +192,7 @@ def validation_json(result: TargetResult) -> dict[str, Any] | None:
         return None
     return {
         "passed": result.verdict.passed,
+        "judged_as": result.judged_as,
         "ran_on": result.report.ran_on,
         "device": result.report.device,
         "samples": result.report.samples,

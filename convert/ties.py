@@ -130,8 +130,8 @@ class TieCount:
         """What was settled. ``whose``: who gave the other indices."""
         return [
             Note(
-                text=f"integer output: exact match {self._total[position] - count}/{self._total[position]} with {whose};"
-                f" the other {count} indices point at equal elements (ties)",
+                text=f"integer output: exact match {self._total[position] - count}/{self._total[position]}"
+                f" with {whose}; the other {count} indices point at equal elements (ties)",
                 subject=self._names[position],
             )
             for position, count in sorted(self._settled.items())

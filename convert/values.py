@@ -219,6 +219,8 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     toolchain_version: str = ""
     strict: bool = False
+    overlay: str = ""
+    """The digest of this site's overlay of the support data; empty: there is none."""
 
 
 class CheckedGraph(Value, frozen=True, kw_only=True):

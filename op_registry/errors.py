@@ -6,8 +6,7 @@
     ├── UnknownVendor          exit 2   no vendor of that name                                CNV-2503
     ├── MalformedData          exit 2   a data file or overlay that can't be trusted          CNV-2504
     ├── UnknownOperator        exit 2   no operator of that name                              CNV-2505
-    ├── UnreadableSource       exit 2   nothing to learn from a given file                    CNV-2506
-    └── UnreadableGraph        exit 2   not an ONNX model that can be judged                  CNV-2507
+    └── UnreadableSource       exit 2   nothing to learn from a given file                    CNV-2506
 
 The class has the shape that every command-line boundary of this project shows (``code``, ``message``, ``hint``,
 ``exit_code``, ``as_json``). This package imports nothing of the others, so it is written down here once more.
@@ -54,7 +53,3 @@ class UnknownOperator(RegistryDataError):
 
 class UnreadableSource(RegistryDataError):
     """A file given to ``learn`` holds nothing that can be learned (exit 2)."""
-
-
-class UnreadableGraph(RegistryDataError):
-    """The file isn't an ONNX model that can be judged (exit 2)."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from op_registry import targets
 from op_registry.ask import Ask
 from op_registry.conditions import graph_holds
 from op_registry.graph import MAIN_DOMAINS, Scope, module_path
@@ -22,7 +23,7 @@ from op_registry.opsets import best_opset
 from op_registry.overlay import SiteRow, rows_for
 from op_registry.support import GRAPH, Name, SupportTable, load_support
 from op_registry.values import SEVERITY, Judged, Judgement, Target
-from op_registry.vendors import Vendor, all_vendors, resolve_version
+from op_registry.vendors import Vendor, all_vendors
 from op_registry.verdict import Finding, Verdict, finding_of, verdict
 from op_registry.versions import in_range
 
@@ -50,7 +51,7 @@ def judge_model(
         UnknownVersion: CNV-2502. MalformedData: CNV-2504.
     """
     vendor = all_vendors()[target.vendor]
-    version = resolve_version(vendor, toolchain_version)
+    version = targets.toolchain_version(target, toolchain_version)
     table = load_support(vendor.name, version)
     lines = tuple(site)
     judge = Judge(model, table.with_site(rows_for(lines, vendor.name, version, target.arch)), target)

@@ -1,7 +1,7 @@
 """Which opset suits a set of operators and a target best: the one with the fewest refusals, then the fewest risks.
 
-Only the tables are asked. An operator that an opset doesn't have yet counts against that opset, less than a refusal
-does: an exporter would decompose it into others, whose support nobody knows before.
+Only the tables are asked. An operator that an opset doesn't have yet counts against that opset as much as a refusal
+does: an exporter, or a lowering, may decompose it into others, but nobody knows that before.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
+from op_registry import targets
 from op_registry.overlay import SiteRow, rows_for
 from op_registry.support import SupportTable, load_support
 from op_registry.values import State, Target
-from op_registry.vendors import all_vendors, resolve_version
 from op_registry.verdict import verdict
 
 COST: dict[State, float] = {"refused": 100.0, "unknown": 10.0, "risk": 10.0, "slow": 1.0, "ok": 0.0}
-NOT_YET = 30.0
+NOT_YET = 100.0
 """What an operator costs that the opset doesn't have yet."""
 
 
@@ -36,9 +36,8 @@ def best_opset(
     names = [name for name in ops if not name[0]]
     if not names:
         return target.opset_default
-    vendor = all_vendors()[target.vendor]
-    version = resolve_version(vendor, toolchain_version)
-    table = load_support(vendor.name, version).with_site(rows_for(site, vendor.name, version, target.arch))
+    version = targets.toolchain_version(target, toolchain_version)
+    table = load_support(target.vendor, version).with_site(rows_for(site, target.vendor, version, target.arch))
     opsets = range(target.opset_min, (target.opset_max or table.newest_opset) + 1)
     costs = {opset: sum(_cost(table, name, opset, target.arch) for name in names) for opset in opsets}
     lowest = min(costs.values())

@@ -8,6 +8,7 @@ support which a site has widened is never mistaken for what a source says: such 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import os
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from op_registry.tables import Line, format_opsets, parse_opsets, read_csv
+from op_registry.tables import Line, format_opsets, parse_opsets, read_bytes, read_csv
 from op_registry.values import OpRow, State
 from op_registry.vendors import all_vendors
 from op_registry.versions import in_range
@@ -64,6 +65,12 @@ def read_overlay(path: Path | None = None) -> tuple[SiteRow, ...]:
     if not path.exists():
         return ()
     return tuple(_site_row(line) for line in read_csv(path, COLUMNS))
+
+
+def overlay_digest(path: Path | None = None) -> str:
+    """A digest of the overlay's content, for cache keys; empty where there is none."""
+    path = path or overlay_path()
+    return hashlib.sha256(read_bytes(path)).hexdigest() if path.exists() else ""
 
 
 def _site_row(line: Line) -> SiteRow:

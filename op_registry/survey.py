@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from op_registry.judge import judge_model, main
-from op_registry.support import load_support
-from op_registry.targets import PRECISIONS, all_targets
-from op_registry.values import Judgement, Target
-from op_registry.vendors import all_vendors, resolve_version
+from op_registry.support import GRAPH, load_support
+from op_registry.targets import PRECISIONS, all_targets, is_rare, toolchain_version
+from op_registry.values import Judgement, PrecisionState, Target
+from op_registry.vendors import all_vendors, known_versions
 from op_registry.verdict import verdict
-from op_registry.versions import in_range, is_version
+from op_registry.versions import in_range
 
 Outcome = Literal["runnable", "with rewrites", "unknown", "blocked", "no compiler"]
 OUTCOMES: tuple[Outcome, ...] = ("runnable", "with rewrites", "unknown", "blocked", "no compiler")
@@ -37,6 +38,7 @@ class MatrixRow(msgspec.Struct, frozen=True, kw_only=True):
     vendor: str
     title: str
     kind: str
+    members: tuple[str, ...] = ()
     toolchain: str
     toolchain_version: str
     outcome: Outcome
@@ -46,8 +48,10 @@ class MatrixRow(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by: tuple[Blocker, ...] = ()
     risks: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    precisions: dict[str, str]
+    precisions: dict[str, PrecisionState]
     default_precision: str
+    rare: bool = False
+    """A part of which little is public but its name."""
     notes: tuple[str, ...] = ()
 
 
@@ -76,23 +80,52 @@ class CoverageRow(msgspec.Struct, frozen=True, kw_only=True):
     refused_ops: tuple[str, ...]
 
 
-def matrix(model: Any, *, name: str, sha256: str, targets: Iterable[Target] = ()) -> Matrix:
-    """Judge a model for every target (families and single parts), once per architecture."""
+AtOpset = Callable[[int], Any]
+"""Gives the same model at another opset, or None where that can't be had."""
+
+
+def matrix(
+    model: Any, *, name: str, sha256: str, targets: Iterable[Target] = (), at_opset: AtOpset | None = None
+) -> Matrix:
+    """Judge a model for every target (families and single parts), once per architecture.
+
+    A model that is refused as it stands is judged again at the target's best opset, where ``at_opset`` can bring it
+    there; without ``at_opset``, the tables alone say whether its operators would be taken there.
+    """
     wanted = tuple(targets) or all_targets()
-    judged: dict[tuple[str, str, str], Judgement] = {}
-    rows = []
+    rows: list[MatrixRow] = []
+    judged: dict[tuple[str, str, str], MatrixRow] = {}
     for target in wanted:
         key = (target.vendor, target.arch, target.toolchains)
         if key not in judged:
-            judged[key] = judge_model(model, target)
-        rows.append(_row(model, target, judged[key]))
+            judged[key] = _row(model, target, at_opset)
+        rows.append(
+            replace(
+                judged[key],
+                target=target.name,
+                kind=target.kind,
+                members=target.members,
+                precisions={precision: target.precisions[precision] for precision in PRECISIONS},
+                default_precision=target.default_precision,
+                rare=is_rare(target),
+                notes=target.notes,
+            )
+        )
     opset = next((int(item.version) for item in model.opset_import if not main(item.domain)), 0)
-    nodes = max((row_judged.nodes for row_judged in judged.values()), default=0)
-    return Matrix(model=name, sha256=sha256, opset=opset, nodes=nodes, rows=tuple(rows))
+    return Matrix(model=name, sha256=sha256, opset=opset, nodes=sum(1 for _ in all_nodes(model)), rows=tuple(rows))
 
 
-def _row(model: Any, target: Target, judgement: Judgement) -> MatrixRow:
+def without_members(rows: Iterable[MatrixRow]) -> list[MatrixRow]:
+    """Families stand for their members, whose verdicts are the same; single parts have rows of their own."""
+    rows = list(rows)
+    members = {(row.vendor, name) for row in rows for name in row.members}
+    return [row for row in rows if row.members or (row.vendor, row.target) not in members]
+
+
+def _row(model: Any, target: Target, at_opset: AtOpset | None) -> MatrixRow:
     vendor = all_vendors()[target.vendor]
+    judgement = judge_model(model, target)
+    outcome, shown = _outcome(model, target, judgement, at_opset)
     return MatrixRow(
         target=target.name,
         vendor=vendor.name,
@@ -100,34 +133,42 @@ def _row(model: Any, target: Target, judgement: Judgement) -> MatrixRow:
         kind=target.kind,
         toolchain=vendor.toolchain,
         toolchain_version=judgement.toolchain_version,
-        outcome=_outcome(model, target, judgement),
+        outcome=outcome,
         opset=judgement.opset,
         best_opset=judgement.best_opset,
         counts=judgement.counts,
-        blocked_by=_blockers(judgement),
-        risks=_names(judgement, "risk"),
-        unknown=_names(judgement, "unknown"),
-        precisions={name: target.precisions[name] for name in PRECISIONS},
+        blocked_by=_blockers(shown),
+        risks=_names(shown, "risk"),
+        unknown=_names(shown, "unknown"),
+        precisions=target.precisions,
         default_precision=target.default_precision,
-        notes=target.notes,
     )
 
 
-def _outcome(model: Any, target: Target, judgement: Judgement) -> Outcome:
+def _outcome(model: Any, target: Target, judgement: Judgement, at_opset: AtOpset | None) -> tuple[Outcome, Judgement]:
+    """The outcome, and the judgement that speaks for it: at the best opset where the model can be brought there."""
     if not target.backend:
-        return "no compiler"
+        return "no compiler", judgement
     if judgement.supported:
-        known = judgement.counts.get("ok", 0) + judgement.counts.get("slow", 0) + judgement.counts.get("risk", 0)
-        return "runnable" if known * 2 > judgement.nodes or not judgement.nodes else "unknown"
-    if judgement.toolchain_version and not in_range(judgement.toolchain_version, target.toolchains):
-        return "blocked"
-    return "with rewrites" if not refused_at(model, target, judgement.best_opset) else "blocked"
+        known = sum(judgement.counts.get(state, 0) for state in ("ok", "slow", "risk"))
+        return ("runnable" if known * 2 > judgement.nodes or not judgement.nodes else "unknown"), judgement
+    version = judgement.toolchain_version
+    if judgement.best_opset in (0, judgement.opset) or (version and not in_range(version, target.toolchains)):
+        return "blocked", judgement
+    lowered = at_opset(judgement.best_opset) if at_opset is not None else None
+    if lowered is not None:
+        again = judge_model(lowered, target)
+        return ("with rewrites" if again.supported else "blocked"), again
+    remaining = refused_at(model, target, judgement.best_opset)
+    left = tuple(item for item in judgement.judged if item.op.rpartition("::")[2] in remaining or item.op == GRAPH)
+    if remaining or at_opset is not None:
+        return "blocked", replace(judgement, judged=left) if left else judgement
+    return "with rewrites", replace(judgement, judged=())
 
 
 def refused_at(model: Any, target: Target, opset: int) -> list[str]:
     """Operators of a model that a target's table refuses at another opset."""
-    vendor = all_vendors()[target.vendor]
-    table = load_support(vendor.name, resolve_version(vendor, ""))
+    table = load_support(target.vendor, toolchain_version(target))
     opsets = {item.domain: int(item.version) for item in model.opset_import}
     local = {(main(function.domain), function.name) for function in model.functions}
     names = {(main(node.domain), node.op_type) for node in all_nodes(model)} - local
@@ -153,6 +194,7 @@ def all_nodes(model: Any) -> Iterable[Any]:
 
 
 def _blockers(judgement: Judgement) -> tuple[Blocker, ...]:
+    """What is refused, by operator."""
     refused = [item for item in judgement.judged if item.state == "refused"]
     counts = Counter(item.op for item in refused)
     first = {item.op: item for item in reversed(refused)}
@@ -174,15 +216,8 @@ def coverage(model: Any, vendors: Iterable[str] = ()) -> tuple[CoverageRow, ...]
     rows = []
     for name, target in firsts.items():
         if not wanted or name in wanted:
-            rows += [_covered(model, target, version) for version in known_versions(name)]
+            rows += [_covered(model, target, version) for version in known_versions(all_vendors()[name])]
     return tuple(rows)
-
-
-def known_versions(vendor_name: str) -> list[str]:
-    """One version for each table of a vendor, oldest first."""
-    vendor = all_vendors()[vendor_name]
-    named = [era.id.rpartition("-")[2] for era in vendor.era]
-    return [version if is_version(version) else vendor.default_version for version in named] or [vendor.default_version]
 
 
 def _covered(model: Any, target: Target, version: str) -> CoverageRow:

@@ -13,7 +13,8 @@ from functools import lru_cache
 from op_registry.errors import UnknownTarget
 from op_registry.tables import DATA, Line, read_csv
 from op_registry.values import PRECISION_STATES, Target
-from op_registry.vendors import Vendor, all_vendors
+from op_registry.vendors import Vendor, all_vendors, known_versions, resolve_version
+from op_registry.versions import in_range
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "fp8", "int4")
 COLUMNS = ("name", "kind", "arch", "members", "aliases", *PRECISIONS, "default_precision", "memory", "toolchains")
@@ -72,6 +73,24 @@ def members_of(target: Target) -> tuple[Target, ...]:
         return (target,)
     by_name = {soc.name: soc for soc in all_socs() if soc.vendor == target.vendor}
     return tuple(by_name[name] for name in target.members)
+
+
+def is_rare(target: Target) -> bool:
+    """A part that a compiler knows but of which nothing else is public: development entries, phone and car chips."""
+    return bool(target.backend) and set(target.precisions.values()) == {"unknown"}
+
+
+def toolchain_version(target: Target, text: str = "") -> str:
+    """The toolchain version that a target is judged for: the one asked for, or else the vendor's usual one.
+
+    A part that the usual version doesn't know is judged for the newest table of a version that does.
+    Raises UnknownVersion (CNV-2502).
+    """
+    vendor = all_vendors()[target.vendor]
+    usual = resolve_version(vendor, text)
+    if text or not usual or in_range(usual, target.toolchains):
+        return usual
+    return next((known for known in reversed(known_versions(vendor)) if in_range(known, target.toolchains)), usual)
 
 
 def nearest_targets(text: str) -> list[str]:

@@ -37,6 +37,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What holds for a vendor's toolchain as a whole. ``name`` is its folder in ``data/``."""
 
     name: str = ""
+    order: int
+    """Where the vendor stands in lists."""
     title: str
     aliases: tuple[str, ...] = ()
     toolchain: str
@@ -64,9 +66,10 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @lru_cache(maxsize=1)
 def all_vendors() -> dict[str, Vendor]:
-    """Every vendor by name."""
+    """Every vendor by name, in the order of lists."""
     names = sorted(path.parent.name for path in DATA.glob("*/vendor.toml"))
-    return {name: _read_vendor(name) for name in names}
+    vendors = sorted((_read_vendor(name) for name in names), key=lambda vendor: vendor.order)
+    return {vendor.name: vendor for vendor in vendors}
 
 
 def _read_vendor(name: str) -> Vendor:
@@ -119,3 +122,9 @@ def _aliased(vendor: Vendor, wanted: str) -> str:
 def era_of(vendor: Vendor, version: str) -> Era | None:
     """The era whose table answers for a version."""
     return next((era for era in vendor.era if in_range(version, era.versions)), None)
+
+
+def known_versions(vendor: Vendor) -> list[str]:
+    """One version for each table of a vendor, oldest first: the one that ends the table's name."""
+    named = [era.id.rpartition("-")[2] for era in vendor.era]
+    return [version if is_version(version) else vendor.default_version for version in named] or [vendor.default_version]

@@ -97,7 +97,7 @@ class OnnxRuntimeBackend:
         from convert.ort import SessionFailed
 
         try:
-            files, notes = make_portable(Recipe.from_argv(plan.argv), folder)
+            files, notes = make_portable(Recipe.from_argv(plan.argv), graph, folder)
         except SessionFailed as failure:
             (folder / LOG).write_text(f"{failure.kind}: {failure}\n", encoding="utf-8")
             return Compiled(files=(), failure=str(failure))

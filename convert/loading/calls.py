@@ -158,7 +158,7 @@ def bind(values: Mapping[str, torch.Tensor], signature: Signature) -> tuple[Call
     """
     known = {parameter.name: parameter for parameter in signature.parameters}
     heads = {name: _head(name, known, signature) for name in values}
-    if values and not any(heads.values()):
+    if values and (not any(heads.values()) or (signature.more and not signature.parameters)):
         return _bind_in_order(values, signature)
     unknown = [name for name, head in heads.items() if not head]
     missing = [name for name, parameter in known.items() if parameter.required and name not in heads.values()]

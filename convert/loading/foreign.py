@@ -92,6 +92,7 @@ TENSORFLOW_CHECKPOINT = Foreign(
     hint="export a SavedModel from the code that made it, then: python -m tf2onnx.convert --saved-model FOLDER "
     "--output model.onnx",
 )
+CORE_ML = other("a Core ML model", "give the PyTorch model that it was made from")
 
 # (offset, magic, what it is)
 MAGICS: tuple[tuple[int, bytes, Foreign], ...] = (
@@ -262,7 +263,7 @@ def is_coreml(data: bytes, top: list[Field]) -> bool:
 
 
 PROTOBUFS: tuple[tuple[Callable[[bytes, list[Field]], bool], Foreign], ...] = (
-    (is_coreml, other("a Core ML model", "give the PyTorch model that it was made from")),
+    (is_coreml, CORE_ML),
     (is_saved_model, SAVED_MODEL),
     (is_mindir, MINDIR),
     (is_mindspore_weights, MINDSPORE_WEIGHTS),

@@ -178,6 +178,9 @@ def _missing_code(path: Path, error: ImportError | AttributeError) -> LoadError:
 def _open_module(module: torch.nn.Module, file: ModelFile, notes: tuple[Note, ...], *, made: bool = False) -> OpenModel:
     """Eval mode, float32 and the checks that go with them; ``made``: by a factory, so its mode is nobody's wish."""
     path = Path(file.path)
+    module, wrappers = _unwrapped(module)
+    if wrappers:
+        notes += (Note(text=f"taken out of its {' and '.join(wrappers)} wrapper", subject=path.name),)
     was_training = any(part.training for part in module.modules())
     with Guarded("CNV-3028", f"{path.name} can't be put into eval mode", hint="check the model's train() and eval()"):
         module.eval()
@@ -196,6 +199,18 @@ def _open_module(module: torch.nn.Module, file: ModelFile, notes: tuple[Note, ..
     if was_half:
         notes += (half_note(file),)
     return OpenModel(module, None, "module", module_signature(module), notes, None, was_half)
+
+
+def _unwrapped(module: torch.nn.Module) -> tuple[torch.nn.Module, list[str]]:
+    """The module inside DataParallel, DistributedDataParallel or ``torch.compile``, and what stood around it."""
+    wrappers: list[str] = []
+    while True:
+        parallel = isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
+        inner = module.module if parallel else getattr(module, "_orig_mod", None)
+        if not isinstance(inner, torch.nn.Module):
+            return module, wrappers
+        wrappers.append(type(module).__name__)
+        module = inner
 
 
 def _check_not_quantized(module: torch.nn.Module, path: Path) -> None:

@@ -7,6 +7,9 @@ weights are stepped over, so the cost follows the number of nodes and not the si
 from __future__ import annotations
 
 import mmap
+import re
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -19,10 +22,16 @@ MAX_PROTO = (1 << 31) - 1
 """Protobuf readers refuse larger messages; larger models keep their weights in external data."""
 MAX_DEPTH = 64
 """Nesting of messages. Protobuf readers stop at 100; a subgraph takes three levels."""
-MAX_FIELDS = 20_000_000
+MAX_FIELDS = 5_000_000
 MAX_TENSORS = 200_000
 EXTERNAL = 1
 """``TensorProto.DataLocation.EXTERNAL``."""
+
+SMALL = 1 << 16
+ATTRIBUTE_TAG = b"\x2a"
+"""Field 5 (attribute) of a NodeProto, length-delimited."""
+NESTED_TAG = re.compile(rb"[\x2a\x32\x52\x5a]|[\xb2\xba]\x01")
+"""Fields 5, 6, 10, 11, 22 and 23 of an AttributeProto; other bytes may look like them, which only costs a walk."""
 
 MODEL_KINDS = {1: VARINT, 2: LEN, 3: LEN, 4: LEN, 5: VARINT, 6: LEN, 7: LEN, 8: LEN, 14: LEN, 20: LEN, 25: LEN, 26: LEN}
 """ModelProto: field → wire type."""
@@ -80,16 +89,10 @@ class _Reader:
             raise WireError(f"field {field.number} is no message")
         if depth > MAX_DEPTH:
             raise WireError(f"its messages are nested more than {MAX_DEPTH} deep")
-        found = list(self._bounded(field))
+        found = list(islice(fields(self.data, field.start, field.end), MAX_FIELDS + 1 - self.seen))
         self.seen += len(found)
-        return found
-
-    def _bounded(self, field: Field) -> list[Field]:
-        found: list[Field] = []
-        for item in fields(self.data, field.start, field.end):
-            found.append(item)
-            if self.seen + len(found) > MAX_FIELDS:
-                raise WireError(f"it has more than {MAX_FIELDS:,} fields")
+        if self.seen > MAX_FIELDS:
+            raise WireError(f"it has more than {MAX_FIELDS:,} fields")
         return found
 
     def graph(self, field: Field, depth: int) -> list[Field]:
@@ -105,13 +108,17 @@ class _Reader:
         return found
 
     def node(self, field: Field, depth: int) -> None:
-        """Walk a NodeProto: tensors and graphs hide in its attributes."""
+        """Walk a NodeProto: tensors and graphs hide in its attributes. One without the attribute tag has none."""
+        if field.end - field.start <= SMALL and ATTRIBUTE_TAG not in self.data[field.start : field.end]:
+            return
         for item in self.children(field, depth):
             if item.number == 5:
                 self.attribute(item, depth + 1)
 
     def attribute(self, field: Field, depth: int) -> None:
-        """Walk an AttributeProto: ``t``, ``g``, ``tensors``, ``graphs``, ``sparse_tensor(s)``."""
+        """Walk an AttributeProto: ``t``, ``g``, ``tensors``, ``graphs``, ``sparse_tensor(s)``, if it has such a tag."""
+        if field.end - field.start <= SMALL and NESTED_TAG.search(self.data[field.start : field.end]) is None:
+            return
         for item in self.children(field, depth):
             if item.number in (5, 10):
                 self.tensor(item, depth + 1)
@@ -197,11 +204,16 @@ class _Reader:
 
 
 def outline_onnx(path: Path, size: int) -> OnnxOutline:
-    """Read what an ONNX file says of itself.
+    """Read what an ONNX file says of itself; the last one read in this process is kept.
 
     Raises :class:`LoadError`: CNV-3016 where the file is damaged or out of bounds, CNV-3019 where it has no graph
     outputs.
     """
+    return _outline_file(path, size, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _outline_file(path: Path, size: int, _: int) -> OnnxOutline:
     if size > MAX_PROTO:
         raise damaged_onnx(path, size, f"a protobuf message may have 2 GiB at most, this has {size:,} bytes")
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:

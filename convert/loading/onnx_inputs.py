@@ -12,10 +12,13 @@ import numpy as np
 from convert.arrays import Array
 from convert.errors import LoadError, UsageError
 from convert.loading.inputs import InputText
-from convert.loading.onnx_files import OnnxValue
+from convert.loading.onnx_files import OnnxValue, damaged_onnx
 from convert.loading.samples import Given, dtype_of, random_samples
 from convert.loading.specs import check_sizes, known_dims, narrowed, no_such_input, value_ranges
+from convert.loading.user_code import Guarded
 from convert.values import DimRange, Note, TensorSpec
+
+PARSED_UP_TO = 256 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +65,31 @@ def _spec(value: OnnxValue, ranks: dict[str, int]) -> TensorSpec:
         shape = (None,) * ranks[value.name]
     dims = tuple(f"{value.name}_{axis}" if dim is None else dim for axis, dim in enumerate(shape))
     return TensorSpec(name=value.name, dtype=value.dtype, shape=dims)
+
+
+def check_readable(path: Path, size: int) -> None:
+    """Parse a model as onnx does, weights aside, so that damage inside it ends here and not in a later stage.
+
+    Raises :class:`LoadError` CNV-3016. Files over :data:`PARSED_UP_TO` are left to the export stage, which reads them
+    once anyway.
+    """
+    import onnx
+
+    if size > PARSED_UP_TO:
+        return
+    hint = "download or copy the file again and compare its size and sha256 with the source"
+    with Guarded("CNV-3016", f"{path.name} is damaged inside ({size:,} bytes)", hint=hint):
+        model = onnx.load_model(str(path), load_external_data=False)
+    graphs: list[Any] = [model.graph, *(function for function in model.functions)]
+    while graphs:
+        graph = graphs.pop()
+        for node in graph.node:
+            # protobuf gives bytes for a text that is no UTF-8.
+            texts = (node.op_type, node.domain, node.name, *node.input, *node.output)
+            if any(isinstance(text, bytes) for text in texts):
+                raise damaged_onnx(path, size, "a node has a name that is no text")
+            for attribute in node.attribute:
+                graphs += [attribute.g] if attribute.HasField("g") else attribute.graphs
 
 
 def onnx_feeds(

@@ -8,17 +8,18 @@ unpickling would import. Nothing is imported, called or allocated on the word of
 from __future__ import annotations
 
 import io
-import pickletools
 import re
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 import msgspec
 
 from convert.errors import LoadError
 from convert.loading.zips import Archive, open_archive
+
+if TYPE_CHECKING:
+    import tarfile
 
 MAX_PICKLE = 256 << 20
 MAX_OPCODES = 5_000_000
@@ -118,6 +119,9 @@ class Machine:
 
     def run(self, stream: BoundedReader) -> Any:
         """Run to STOP and give the object's symbol. Raises ValueError or IndexError for a damaged pickle."""
+        # Imported here: judging a TorchScript archive needs no opcode table.
+        import pickletools
+
         for count, (opcode, arg, _) in enumerate(pickletools.genops(cast(BinaryIO, stream))):
             if count > MAX_OPCODES:
                 raise ValueError(f"it has more than {MAX_OPCODES} instructions")
@@ -325,22 +329,43 @@ def scan_legacy(path: Path, size: int) -> PickleScan:
 
 
 def scan_tar(path: Path) -> PickleScan | None:
-    """Judge a tar that the first PyTorch versions wrote; None where the tar is something else."""
-    with tarfile.open(path, "r:") as archive:
-        names = [member.name for _, member in zip(range(16), archive, strict=False)]
-        if not set(TAR_MEMBERS) <= set(names):
-            return None
-        found: list[str] = []
-        top: Any = None
-        for name in TAR_MEMBERS:
-            stream = archive.extractfile(name)
-            if stream is None:
-                raise ValueError(f"its member {name} is no file")
-            with stream:
-                first, names_here = next(scan_pickles(stream, MAX_PICKLE))  # type: ignore[arg-type]
-            found += names_here
-            top = first if name == "pickle" else top
+    """Judge a tar that the first PyTorch versions wrote; None where the tar is something else.
+
+    Raises ValueError where the tar or a pickle in it is damaged.
+    """
+    import tarfile
+
+    found: list[str] = []
+    top: Any = None
+    try:
+        with tarfile.open(path, "r:") as archive:
+            if not set(TAR_MEMBERS) <= {member.name for _, member in zip(range(16), archive, strict=False)}:
+                return None
+            for name in TAR_MEMBERS:
+                first, names_here = next(scan_pickles(_tar_member(archive, name), MAX_PICKLE))
+                found += names_here
+                top = first if name == "pickle" else top
+    except tarfile.TarError as error:
+        raise ValueError(f"the tar can't be read ({error})") from error
     return msgspec.structs.replace(described(top, tuple(dict.fromkeys(found))), magic=True)
+
+
+def _tar_member(archive: tarfile.TarFile, name: str) -> BinaryIO:
+    stream = archive.extractfile(name)
+    if stream is None:
+        raise ValueError(f"its member {name} is no file")
+    return cast(BinaryIO, stream)
+
+
+def tar_names(path: Path, count: int) -> list[str]:
+    """The first names in a tar. Raises ValueError where it can't be read."""
+    import tarfile
+
+    try:
+        with tarfile.open(path, "r:") as archive:
+            return [member.name for _, member in zip(range(count), archive, strict=False)]
+    except tarfile.TarError as error:
+        raise ValueError(f"the tar can't be read ({error})") from error
 
 
 def described(top: Any, names: tuple[str, ...]) -> PickleScan:
@@ -428,5 +453,5 @@ def globals_of(path: Path) -> tuple[str, ...]:
             scan = scan_tar(path)
             return scan.globals if scan else ()
         return scan_legacy(path, size).globals
-    except (ValueError, tarfile.TarError) as error:
+    except ValueError as error:
         raise damaged(path, error) from error

@@ -63,7 +63,9 @@ def open_script(file: ModelFile, options: LoadOptions) -> OpenModel:
     notes += [half_note(file)] if was_half else []
     notes += unused_factory(options, "a TorchScript archive")
     may_vary = random_operators(nodes)
-    return OpenModel(module, None, "torchscript", script_signature(module, graph, nodes), tuple(notes), may_vary, was_half)
+    return OpenModel(
+        module, None, "torchscript", script_signature(module, graph, nodes), tuple(notes), may_vary, was_half
+    )
 
 
 def check_source(path: Path, size: int) -> tuple[str, ...]:

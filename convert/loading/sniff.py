@@ -11,7 +11,6 @@ import math
 import os
 import stat
 import struct
-import tarfile
 from functools import lru_cache
 from pathlib import Path
 
@@ -113,6 +112,8 @@ def is_folder(path: Path, real: Path) -> LoadError:
             f"{path} is a folder: a TensorFlow SavedModel",
             hint=f"convert it to ONNX first: python -m tf2onnx.convert --saved-model {path.name} --output model.onnx",
         )
+    if (real / "Data" / "com.apple.CoreML").is_dir():
+        return foreign.CORE_ML.error(path)
     found = model_files(real)
     shown = ", ".join(str(item.relative_to(real)) for item in found[:8])
     if not found:
@@ -238,9 +239,8 @@ def judge_tar(path: Path) -> ModelFormat:
     """A tar of the first PyTorch versions, or the error for another tar."""
     try:
         scan = pickles.scan_tar(path)
-        with tarfile.open(path, "r:") as archive:
-            names = [member.name for _, member in zip(range(9), archive, strict=False)]
-    except (ValueError, tarfile.TarError) as error:
+        names = pickles.tar_names(path, 9)
+    except ValueError as error:
         raise pickles.damaged(path, error) from error
     if scan is not None:
         return from_scan(path, scan)

@@ -251,7 +251,7 @@ def _program_specs(model: OpenModel, example: Call) -> tuple[tuple[TensorSpec, .
         TensorSpec(
             name=name,
             dtype=dtype_name(value),
-            shape=tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape),
+            shape=tuple(map(_dim, value.shape)),
         )
         for (name, _), value in zip(leaves, values, strict=True)
     )
@@ -260,6 +260,11 @@ def _program_specs(model: OpenModel, example: Call) -> tuple[tuple[TensorSpec, .
         for symbol, bounds in program.range_constraints.items()
     )
     return specs, stated
+
+
+def _dim(size: Any) -> int | str:
+    """A size, or the text of a symbolic one."""
+    return size if isinstance(size, int) else str(size)
 
 
 def _finite(bound: Any, otherwise: int) -> int:

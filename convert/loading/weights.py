@@ -81,6 +81,7 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, Any], file_name:
     own = module.state_dict()
     keys, stripped = _without_prefixes(list(weights), own)
     renamed = dict(zip(keys, weights.values(), strict=True))
+    _fill_ties(renamed, own)
     _check(renamed, own, file_name, factory, module)
     try:
         module.load_state_dict(renamed, strict=True)
@@ -104,6 +105,20 @@ def _without_prefixes(keys: list[str], own: Mapping[str, Any]) -> tuple[list[str
         keys = [key[len(prefix) :] for key in keys]
         stripped.append(prefix)
     return keys, stripped
+
+
+def _fill_ties(given: dict[str, Any], own: Mapping[str, Any]) -> None:
+    """Give tied tensors that the file stores once (as safetensors does) under all their names."""
+    places = {(own[key].data_ptr(), own[key].shape): key for key in own if key in given and _has_data(own[key])}
+    for key in own:
+        if key not in given and _has_data(own[key]):
+            same = places.get((own[key].data_ptr(), own[key].shape))
+            if same is not None:
+                given[key] = given[same]
+
+
+def _has_data(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and not torch.nn.parameter.is_lazy(value) and value.numel() > 0
 
 
 def _check(

@@ -46,14 +46,22 @@ def fields(data: Buffer, start: int, end: int) -> Iterator[Field]:
     """The fields of the message in ``data[start:end]``. Raises :class:`WireError` where they do not fit."""
     at = start
     while at < end:
-        tag, at = read_varint(data, at, end)
+        # Most tags and lengths are one byte; the call for longer ones would cost more than all the rest.
+        tag = data[at]
+        if tag < 0x80:
+            at += 1
+        else:
+            tag, at = read_varint(data, at, end)
         number, kind = tag >> 3, tag & 7
         value = 0
         first = at
         if kind == VARINT:
             value, at = read_varint(data, at, end)
         elif kind == LEN:
-            length, at = read_varint(data, at, end)
+            if at < end and data[at] < 0x80:
+                length, at = data[at], at + 1
+            else:
+                length, at = read_varint(data, at, end)
             first = at
             at += length
         elif kind == I64:

@@ -79,7 +79,7 @@ def _axes(inputs: Sequence[Array | None], attributes: Attributes) -> tuple[int, 
 
 
 def _squeeze(inputs: Sequence[Any], attributes: Attributes) -> Array:
-    return np.squeeze(inputs[0], _axes(inputs, attributes))
+    return np.asarray(np.squeeze(inputs[0], _axes(inputs, attributes)))
 
 
 def _unsqueeze(inputs: Sequence[Any], attributes: Attributes) -> Array:
@@ -128,9 +128,11 @@ def _range(inputs: Sequence[Any], _: Attributes) -> Array | None:
 
 
 def _constant_of_shape(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
-    value = numpy_helper.to_array(attributes["value"]) if "value" in attributes else np.zeros(1, np.float32)
+    value: Array = numpy_helper.to_array(attributes["value"]) if "value" in attributes else np.zeros(1, np.float32)
     shape = [int(d) for d in inputs[0]]
-    return np.full(shape, value[0], dtype=value.dtype) if np.prod(shape) <= MAX_ELEMENTS else None
+    if np.prod(shape) > MAX_ELEMENTS:
+        return None
+    return np.broadcast_to(value[:1], shape).copy()
 
 
 def _expand(inputs: Sequence[Any], _: Attributes) -> Array | None:

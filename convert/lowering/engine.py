@@ -7,12 +7,13 @@ step. Nodes without an equivalent stay where they are until the end, so that all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
-from convert.errors import UsageError
+from convert.errors import ExportError
 from convert.lowering import functions, narrow, schemas, table
 from convert.lowering.facts import Scope, function_scope, infer, scope_of, subgraphs
 from convert.lowering.held import Held, drop_unused, hold, release
@@ -26,7 +27,7 @@ MAX_ROUNDS = 8
 def lower_model(model: ModelProto, opset: int) -> ModelProto:
     """See ``convert.lowering.lower``."""
     if not schemas.OLDEST_TARGET <= opset <= schemas.NEWEST:
-        raise UsageError(
+        raise ExportError(
             "CNV-4102",
             f"opset {opset} can't be asked for: it must lie between {schemas.OLDEST_TARGET} and {schemas.NEWEST}",
             hint=f"the installed onnx {onnx.__version__} knows opsets up to {schemas.NEWEST}",
@@ -91,7 +92,7 @@ class Lowering:
             lowest = max(lowest, 10 if any(f.overload for f in self.model.functions) else 8)
         self.model.ir_version = min(self.model.ir_version, lowest) if self.model.ir_version > lowest else lowest
 
-    # ------------------------------------------------------------------------------------------------------- local functions
+    # ---------------------------------------------------------------------------------------------- local functions
 
     def _local_functions(self) -> None:
         """Lower functions where that needs no types; put the others in the place of their calls."""
@@ -115,7 +116,8 @@ class Lowering:
             target = version + (1 if self.opset > version else -1)
             scope = function_scope(function)
             try:
-                nodes = convert_nodes(function.node, scope, lambda n, s, v=version, t=target: self._treat(n, s, v, t))
+                treat = partial(self._treat, version=version, target=target)
+                nodes = convert_nodes(function.node, scope, treat)
                 scope.add_nodes(nodes)
                 narrow.require_same_types(nodes, version, target)
             except Refuse:
@@ -126,14 +128,14 @@ class Lowering:
             set_opset(function, version)
         return True
 
-    # ----------------------------------------------------------------------------------------------------------------- steps
+    # -------------------------------------------------------------------------------------------------------- steps
 
     def _step(self, target: int) -> None:
         """One version down or up."""
         changed = max(self.version, target)
         if any(self._concerned(node, changed, target) for node in walk(self.model.graph)):
             self._expand(target)
-            self._convert(lambda n, s: self._treat(n, s, self.version, target))
+            self._convert(partial(self._treat, version=self.version, target=target))
             set_opset(self.model, target)
             self._narrow(target)
         self.version = target
@@ -245,10 +247,10 @@ def _equal(one: onnx.AttributeProto, other: onnx.AttributeProto) -> bool:
 # -------------------------------------------------------------------------------------------------------------- walking
 
 
-def convert_nodes(nodes: object, scope: Scope, treat: Treat) -> list[NodeProto]:
+def convert_nodes(nodes: Iterable[NodeProto], scope: Scope, treat: Treat) -> list[NodeProto]:
     """Every node's replacement in order, its subgraphs converted first (without facts of their own)."""
     result: list[NodeProto] = []
-    for node in nodes:  # type: ignore[attr-defined]
+    for node in nodes:
         for graph in subgraphs(node):
             convert_graph(graph, graph, scope_of(graph, scope), treat)
         result.extend(treat(node, scope))

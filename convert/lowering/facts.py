@@ -19,8 +19,8 @@ class Scope:
 
     def __init__(self, parent: Scope | None = None, *, is_function: bool = False, old_ir: bool = False) -> None:
         self.parent = parent
-        self.is_function = is_function or (parent is not None and parent.is_function)
-        self.old_ir = old_ir or (parent is not None and parent.old_ir)
+        self.is_function: bool = is_function or (parent is not None and parent.is_function)
+        self.old_ir: bool = old_ir or (parent is not None and parent.old_ir)
         self.types: dict[str, TypeProto] = {}
         self.tensors: dict[str, TensorProto] = {}
         self.makers: dict[str, NodeProto] = {}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
-from onnx.defs import OpSchema
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, inliner
 
 from convert.lowering import schemas, table
 from convert.lowering.facts import Scope
@@ -38,7 +37,7 @@ def _newer_attention(node: NodeProto, version: int) -> bool:
     return version == 24 and len(node.input) > 6 and bool(node.input[6])
 
 
-def _has_body(found: OpSchema) -> bool:
+def _has_body(found: Any) -> bool:
     return bool(found.has_function or found.has_context_dependent_function)
 
 
@@ -57,7 +56,7 @@ def expand(node: NodeProto, scope: Scope, names: Names, version: int, target: in
     return _Inlining(node, body, names, attributes).nodes()
 
 
-def _body(node: NodeProto, found: OpSchema, scope: Scope, version: int) -> FunctionProto:
+def _body(node: NodeProto, found: Any, scope: Scope, version: int) -> FunctionProto:
     body = FunctionProto()
     plain = [v for v in found.function_opset_versions if v <= version or node.domain]
     if plain:
@@ -83,7 +82,7 @@ def _require_same_versions(body: FunctionProto, node: NodeProto, version: int) -
     for inner in body.node:
         here, there = schemas.since(inner.op_type, version), schemas.since(inner.op_type, own)
         same = table.SAME.get(inner.op_type, ())
-        between = [v for v in range(min(own, version) + 1, max(own, version) + 1)]
+        between = range(min(own, version) + 1, max(own, version) + 1)
         changed = [v for v in between if schemas.since(inner.op_type, v) == v and v not in same]
         if here != there and (own > version or changed):
             raise Refuse(f"ONNX defines {node.op_type} by {inner.op_type} of opset {own}, not of {version}")
@@ -144,5 +143,7 @@ def inlined(model: ModelProto, functions: Sequence[FunctionProto]) -> ModelProto
     """The model with calls of these local functions replaced by what they do."""
     keys = [(f.domain, f.name) for f in functions]
     if len(keys) == len(model.functions):
-        return onnx.inliner.inline_local_functions(model, convert_version=False)
-    return onnx.inliner.inline_selected_functions(model, keys, exclude=False)
+        result: ModelProto = inliner.inline_local_functions(model, convert_version=False)
+    else:
+        result = inliner.inline_selected_functions(model, keys, exclude=False)
+    return result

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import onnx
 from onnx import NodeProto, TensorProto, TypeProto
 
 from convert.lowering import schemas
@@ -35,28 +34,32 @@ HOLDERS: dict[int, tuple[int, ...]] = {
 }
 """Types that hold every value of a type, nearest first."""
 
-MOVING = frozenset(
-    "Reshape Flatten Squeeze Unsqueeze Transpose Identity Concat Split Slice Gather GatherElements GatherND Expand Tile "
-    "Pad Where DepthToSpace SpaceToDepth Compress ScatterElements ScatterND Trilu ReverseSequence Unique "
-    "NonZero Shape Size IsNaN IsInf Equal Greater Less GreaterOrEqual LessOrEqual ReduceMax ReduceMin ArgMax ArgMin TopK "
-    "MaxPool Max Min Clip Relu Sign Abs OneHot GlobalMaxPool".split()
-)
-"""Results are elements of the inputs, or say how they compare: exact in any type that holds the values."""
-ROUNDED = frozenset(
-    "Add Sub Mul Div Neg Sqrt Exp Log Pow Erf Tanh Sigmoid Softmax LogSoftmax Hardmax Sum Mean MatMul Gemm Floor Ceil "
-    "Reciprocal ReduceSum ReduceMean ReduceL1 ReduceL2 ReduceProd ReduceLogSum ReduceLogSumExp ReduceSumSquare Conv "
-    "ConvTranspose AveragePool GlobalAveragePool LpPool GlobalLpPool BatchNormalization InstanceNormalization LRN "
-    "LpNormalization MeanVarianceNormalization LeakyRelu PRelu Elu Selu Celu HardSigmoid HardSwish Mish Softplus Softsign "
-    "ThresholdedRelu Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Round Mod CumSum Einsum GridSample RoiAlign "
-    "Resize Det Range LayerNormalization DeformConv MaxUnpool MaxRoiPool RNN GRU LSTM".split()
-)
+MOVING = frozenset([
+    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Concat", "Split", "Slice", "Gather",
+    "GatherElements", "GatherND", "Expand", "Tile", "Pad", "Where", "DepthToSpace", "SpaceToDepth", "Compress",
+    "ScatterElements", "ScatterND", "Trilu", "ReverseSequence", "Unique", "NonZero", "Shape", "Size", "IsNaN",
+    "IsInf", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "ReduceMax", "ReduceMin", "ArgMax",
+    "ArgMin", "TopK", "MaxPool", "Max", "Min", "Clip", "Relu", "Sign", "Abs", "OneHot", "GlobalMaxPool",
+])  # fmt: skip
+"""Results are elements of the inputs, or how they compare: exact in any type that holds the values."""
+ROUNDED = frozenset([
+    "Add", "Sub", "Mul", "Div", "Neg", "Sqrt", "Exp", "Log", "Pow", "Erf", "Tanh", "Sigmoid", "Softmax",
+    "LogSoftmax", "Hardmax", "Sum", "Mean", "MatMul", "Gemm", "Floor", "Ceil", "Reciprocal", "ReduceSum",
+    "ReduceMean", "ReduceL1", "ReduceL2", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare",
+    "Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "LpPool", "GlobalLpPool", "BatchNormalization",
+    "InstanceNormalization", "LRN", "LpNormalization", "MeanVarianceNormalization", "LeakyRelu", "PRelu", "Elu",
+    "Selu", "Celu", "HardSigmoid", "HardSwish", "Mish", "Softplus", "Softsign", "ThresholdedRelu", "Sin", "Cos",
+    "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Round", "Mod", "CumSum",
+    "Einsum", "GridSample", "RoiAlign", "Resize", "Det", "Range", "LayerNormalization", "DeformConv",
+    "MaxUnpool", "MaxRoiPool", "RNN", "GRU", "LSTM",
+])  # fmt: skip
 """Floating-point arithmetic: in float16 and bfloat16 done in float and rounded at the end."""
-WRAPPED = frozenset("Add Sub Mul Div Neg Mod Sum".split())
+WRAPPED = frozenset(["Add", "Sub", "Mul", "Div", "Neg", "Mod", "Sum"])
 """Integer arithmetic whose low bits are the same in a wider integer."""
 
 
 def bad_types(node: NodeProto, scope: Scope, opset: int) -> dict[str, set[int]]:
-    """Per type name of the schema, the element types that do not fit there: not allowed, or several where one may be."""
+    """Per type name of the schema, the element types that do not fit: not allowed, or several where one may be."""
     constraints, names, repeats = schemas.allowed_types(node.op_type, opset)
     found: dict[str, set[int]] = {}
     for index, value in enumerate(node.input):
@@ -65,7 +68,8 @@ def bad_types(node: NodeProto, scope: Scope, opset: int) -> dict[str, set[int]]:
         type_name = names[min(index, len(names) - 1)]
         elem = scope.dtype(value)
         if elem:
-            key = type_name if index < len(names) - 1 or not repeats or _one_type(node, opset) else f"{type_name}@{index}"
+            alone = repeats and index >= len(names) - 1 and not schemas.homogeneous(node.op_type, opset)
+            key = f"{type_name}@{index}" if alone else type_name
             found.setdefault(key, set()).add(elem)
     bad = {}
     for key, elems in found.items():
@@ -73,10 +77,6 @@ def bad_types(node: NodeProto, scope: Scope, opset: int) -> dict[str, set[int]]:
         if len(elems) > 1 or any(schemas.type_name(elem) not in allowed for elem in elems):
             bad[key] = elems
     return bad
-
-
-def _one_type(node: NodeProto, opset: int) -> bool:
-    return schemas.homogeneous(node.op_type, opset)
 
 
 def narrowed(node: NodeProto, scope: Scope, names: Names, opset: int) -> list[NodeProto] | None:
@@ -157,7 +157,7 @@ def _castable(opset: int, elems: set[int]) -> bool:
 def _sandwich(site: Site, carriers: dict[str, int]) -> None:
     """Cast the inputs in, run the operator, cast the outputs of the same type name back."""
     node, opset = site.node, site.opset
-    _, names, repeats = schemas.allowed_types(node.op_type, opset)
+    _, names, _ = schemas.allowed_types(node.op_type, opset)
     inputs, before = [], dict[str, int]()
     for index, value in enumerate(node.input):
         type_name = names[min(index, len(names) - 1)]
@@ -190,4 +190,4 @@ def require_same_types(nodes: Sequence[NodeProto], version: int, target: int) ->
 
 def elem_name(elem: int) -> str:
     """``float`` for ``TensorProto.FLOAT``, for messages."""
-    return onnx.TensorProto.DataType.Name(elem).lower()  # type: ignore[arg-type]
+    return str(TensorProto.DataType.Name(elem)).lower()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import onnx
 from onnx.defs import OpSchema
@@ -16,7 +16,7 @@ def main_domain(domain: str) -> bool:
     return domain in ("", "ai.onnx")
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema(op: str, opset: int, domain: str = "") -> OpSchema | None:
     """The schema of an operator in an opset, or None where it does not exist or is deprecated there."""
     if not onnx.defs.has(op, opset, domain):
@@ -25,13 +25,13 @@ def schema(op: str, opset: int, domain: str = "") -> OpSchema | None:
     return None if found.deprecated else found
 
 
-@lru_cache(maxsize=None)
+@cache
 def since(op: str, opset: int) -> int:
     """The version of an operator that an opset uses, deprecated ones included; 0 where it does not exist."""
     return int(onnx.defs.get_schema(op, opset, "").since_version) if onnx.defs.has(op, opset, "") else 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def allowed_types(op: str, opset: int) -> tuple[dict[str, frozenset[str]], tuple[str, ...], bool]:
     """Types allowed per type name, the type name of each input, and whether the last input repeats."""
     found = schema(op, opset)
@@ -45,17 +45,17 @@ def allowed_types(op: str, opset: int) -> tuple[dict[str, frozenset[str]], tuple
     return constraints, names, repeats
 
 
-@lru_cache(maxsize=None)
+@cache
 def homogeneous(op: str, opset: int) -> bool:
     """Whether a repeating last input takes one type for all."""
     found = schema(op, opset)
     return found is None or not found.inputs or bool(found.inputs[-1].is_homogeneous)
 
 
-@lru_cache(maxsize=None)
+@cache
 def type_name(elem: int) -> str:
     """``tensor(float)`` for ``TensorProto.FLOAT``."""
-    return f"tensor({onnx.TensorProto.DataType.Name(elem).lower()})"  # type: ignore[arg-type]
+    return f"tensor({onnx.TensorProto.DataType.Name(elem).lower()})"
 
 
 def ir_version(opset: int) -> int:

@@ -12,6 +12,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from convert.lowering import schemas
 from convert.lowering.facts import Scope
 
+ATTRIBUTE_TYPES = {name: int(number) for name, number in onnx.AttributeProto.AttributeType.items()}
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
@@ -75,7 +76,7 @@ class Site:
                 return value.decode() if isinstance(value, bytes) else value
         return default
 
-    # ------------------------------------------------------------------------------------------- what is known of values
+    # -------------------------------------------------------------------------------------- what is known of values
 
     def dtype(self, name: str) -> int:
         """The element type of a value; refuses where it is not known."""
@@ -117,7 +118,7 @@ class Site:
         """An axis counted from the front."""
         return value + rank if value < 0 else value
 
-    # ------------------------------------------------------------------------------------------------------------ writing
+    # ---------------------------------------------------------------------------------------------------- writing
 
     def emit(self, op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
         """Write a node. Attributes that are None are left out; trailing empty inputs and outputs are cut."""
@@ -240,7 +241,7 @@ class Site:
             self.emit("Split", [name], outputs, axis=axis, split=list(sizes))
         return outputs
 
-    # --------------------------------------------------------------------------------------------------------- subgraphs
+    # -------------------------------------------------------------------------------------------------- subgraphs
 
     def inner(self) -> Site:
         """A place to write the nodes of a subgraph, seeing the same values."""
@@ -267,7 +268,7 @@ def _attribute(op: str, opset: int, name: str, value: Any) -> onnx.AttributeProt
     declared = found.attributes.get(name) if found is not None else None
     if declared is None:
         return helper.make_attribute(name, value)
-    kind = int(declared.type.value)
+    kind = ATTRIBUTE_TYPES[str(declared.type).rpartition(".")[2]]
     if kind in (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS):
         value = [float(v) for v in value] if kind == onnx.AttributeProto.FLOATS else float(value)
     return helper.make_attribute(name, value, attr_type=kind)

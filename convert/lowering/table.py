@@ -8,7 +8,7 @@ neutral default changed, so that the node stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 
 from convert.lowering.site import Site
@@ -67,7 +67,7 @@ def up(*ops: str, version: int) -> Callable[[Rule], Rule]:
     return add
 
 
-@lru_cache(maxsize=None)
+@cache
 def load() -> None:
     """Import every file of rules, once."""
     for module in MODULES:

@@ -59,9 +59,9 @@ def _cast(model: ModelProto, policy: str, keep: frozenset[str]) -> Caster:
 
 def _notes(caster: Caster, precision: str, keep: frozenset[str]) -> list[Note]:
     name = {"fp16": "float16", "bf16": "bfloat16"}[precision]
-    notes = [
-        Note(text=f"{len(caster.switched)} nodes and {caster.weights} weights are {name}; {caster.casts} casts added")
-    ]
+    done = f"{len(caster.switched)} nodes and {caster.weights} weights are {name}; {caster.casts} casts added"
+    none = f"nothing was cast: no node computes in float32 that {name} could hold"
+    notes = [Note(text=done if caster.switched else none)]
     if caster.widened:
         text = f"{len(caster.widened)} nodes compute in float32 between casts, as ONNX Runtime lacks their CPU kernels"
         notes.append(Note(text=f"{text} in {name} ({_counted(caster.widened)})"))

@@ -128,9 +128,9 @@ def _judged(result: TargetResult) -> str:
     if result.report is None or result.verdict is None:
         return "Its outputs were not compared."
     outputs, samples = len(result.report.outputs), result.report.samples
-    kept = "keeps" if outputs == 1 else "keep"
-    plural = "output" if outputs == 1 else "outputs"
-    return f"{outputs} {plural} {kept} the {result.judged_as or result.precision} gate over {samples} sample{'' if samples == 1 else 's'}."
+    gate = result.judged_as or result.precision
+    kept = "output keeps" if outputs == 1 else "outputs keep"
+    return f"{outputs} {kept} the {gate} gate over {samples} sample{'' if samples == 1 else 's'}."
 
 
 def _facts(result: TargetResult) -> Iterator[tuple[str, tuple[str, str]]]:

@@ -14,6 +14,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, inliner, numpy_helper, version_converter
 
 from convert.arrays import Array, load_npz
+from convert.constancy import constancy_notes
 from convert.errors import ExportError
 from convert.graphs import (
     MODEL,
@@ -28,7 +29,6 @@ from convert.graphs import (
 )
 from convert.normalize import name_nodes, strip_origin
 from convert.ort import SessionFailed, exact_settings, run_samples
-from convert.proof import constant_outputs
 from convert.ties import write_ties
 from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGraph
 
@@ -54,7 +54,7 @@ def adopt_onnx(loaded: LoadedModel, source: LoadOptions, options: ExportOptions,
     if outputs:
         _refuse_random(model, folder, feeds, outputs)
         ties = write_ties(model, folder / MODEL, feeds)
-        notes += constant_outputs(folder / MODEL, feeds, outputs, described["outputs"])
+        notes += constancy_notes(folder / MODEL, feeds, outputs, [spec.name for spec in described["outputs"]])
     files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs), *ties])
     return OnnxGraph(
         parent=loaded.digest,
@@ -159,9 +159,7 @@ def _trains(node: NodeProto, constants: dict[str, TensorProto]) -> bool:
     return False
 
 
-def _refuse_random(
-    model: ModelProto, folder: Path, feeds: list[dict[str, Array]], outputs: list[list[Array]]
-) -> None:
+def _refuse_random(model: ModelProto, folder: Path, feeds: list[dict[str, Array]], outputs: list[list[Array]]) -> None:
     """Two runs of a graph that draws random numbers must agree, or nothing about it can be proven."""
     found = [f"{node.op_type} {node.name!r}" for node in nodes_of(model) if node.op_type in RANDOM]
     if not found:

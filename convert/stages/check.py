@@ -7,6 +7,7 @@ from pathlib import Path
 from convert.graphs import read_model
 from convert.values import CheckedGraph, CheckOptions, Judged, OnnxGraph, Support
 from op_registry.judge import judge_model
+from op_registry.overlay import read_overlay
 from op_registry.targets import find_target
 
 
@@ -20,6 +21,7 @@ def check_graph(graph: OnnxGraph, options: CheckOptions, folder: Path) -> Checke
         find_target(options.target),
         toolchain_version=options.toolchain_version,
         strict=options.strict,
+        site=read_overlay() if options.overlay else (),
     )
     judged = tuple(
         Judged(

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from convert.arrays import Array, load_npz
+from convert.constancy import constancy_notes
 from convert.errors import ExportError
 from convert.graphs import MODEL, facts, model_entries, opset_of, read_model, write_model, write_samples
 from convert.loading.torch_models import Call, OpenModel, open_model, sample_calls
 from convert.normalize import normalize_export
 from convert.ort import SessionFailed, exact_settings, run_samples
-from convert.proof import constant_outputs, departures
-from convert.ties import TieCount, write_ties
+from convert.proof import departures
 from convert.stages.adopt import adopt_onnx
+from convert.ties import TieCount, write_ties
 from convert.torch_export import ExporterFailed, TorchRun, export_with, run_torch, second_size, tidy
 from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGraph
 
@@ -39,7 +40,7 @@ def export_graph(loaded: LoadedModel, source: LoadOptions, options: ExportOption
     model = open_model(loaded, source)
     calls = sample_calls(loaded)
     second = second_size(loaded, calls)
-    runs = [run_torch(model, call) for call in (*calls, *second)]
+    runs = [_run(model, call) for call in calls] + [_run(model, call, another_size=True) for call in second]
     refusals: list[str] = []
     for exporter in _exporters(loaded, options):
         try:
@@ -47,6 +48,21 @@ def export_graph(loaded: LoadedModel, source: LoadOptions, options: ExportOption
         except (ExporterFailed, SessionFailed) as failure:
             refusals.append(f"{exporter}: {failure}")
     raise _refused(refusals)
+
+
+def _run(model: OpenModel, call: Call, *, another_size: bool = False) -> TorchRun:
+    try:
+        return run_torch(model, call)
+    except ExporterFailed as failure:
+        if another_size:
+            raise ExportError(
+                "CNV-4005",
+                f"a symbolic dimension is fixed inside the model: at another size of it, {failure}",
+                hint="give that dimension as a number (--input), or make the model take its size from its input",
+            ) from failure
+        raise ExportError(
+            "CNV-4009", str(failure), hint="check the sample inputs (--samples, --input) against what forward() takes"
+        ) from failure
 
 
 class _Samples:
@@ -96,7 +112,7 @@ def _attempt(
     ties = write_ties(proto, folder / MODEL, feeds)
     count = _check_against_torch(samples.runs, outputs, [load_npz(folder / name) for name in ties])
     files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs), *ties])
-    notes = [*constant_outputs(folder / MODEL, feeds, outputs, described["outputs"]), *count.notes("torch")]
+    notes = [*constancy_notes(folder / MODEL, feeds, outputs, samples.runs[0].names), *count.notes("torch")]
     notes += [*_notes(loaded, samples, described, refusals, exporter, reached)]
     return OnnxGraph(
         parent=loaded.digest,

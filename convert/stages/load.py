@@ -17,7 +17,7 @@ from convert.arrays import Array, save_npz
 from convert.errors import UsageError
 from convert.loading.inputs import InputText, parse_dims, parse_inputs
 from convert.loading.onnx_files import outline_onnx
-from convert.loading.onnx_inputs import onnx_feeds, onnx_specs
+from convert.loading.onnx_inputs import check_readable, onnx_feeds, onnx_specs
 from convert.loading.samples import Given, read_samples
 from convert.loading.sniff import identify
 from convert.values import DimRange, LoadedModel, LoadOptions, ModelFile, Note
@@ -55,6 +55,7 @@ def _load_onnx(
 ) -> LoadedModel:
     path = Path(file.path)
     outline = outline_onnx(path, file.bytes)
+    check_readable(path, file.bytes)
     specs = onnx_specs(path, outline.inputs, texts, given)
     found = onnx_feeds(specs, given, texts, dims, seed)
     names = _write_arrays(folder, found.feeds)

@@ -62,6 +62,15 @@ def test_the_offline_optimizer_folds_what_can_be_folded(made):
     assert artifact.plan.argv[1:] == ("--precision=fp32", "--level=basic", "model/model.onnx", "out/model.onnx")
 
 
+def test_folding_does_not_make_a_large_model_of_a_small_one(made):
+    text = """g (float[512,512] x) => (float[512,512] y)
+        <float[1,1] one = {1}, int64[2] times = {512, 512}, float zero = {0}>
+        { big = Tile(one, times) z = Add(zero, zero) a = Add(x, big) y = Add(a, z) }"""
+    _, artifact, model = made(text, {"x": np.zeros((512, 512), np.float32)})
+    assert artifact.files[0].bytes < 2000
+    assert [node.op_type for node in model.graph.node] == ["Tile", "Add", "Add"]
+
+
 def test_level_off_leaves_the_graph_as_it_was(made):
     _, _, model = made(_conv_net(), X, level="off")
     assert [node.op_type for node in model.graph.node] == ["Conv", "BatchNormalization", "Relu"]

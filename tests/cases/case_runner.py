@@ -57,15 +57,14 @@ def build_case(host: StageHost, script: Path, out: Path) -> dict[str, Any]:
 
 def request_for(meta: dict[str, Any], folder: Path, **more: Any) -> Request:
     """The request that a user with this file and these samples would make."""
-    names = meta.get("dynamic", {})
     load = {
         "path": str(folder / meta["model"]),
         "samples": str(folder / meta["inputs"]) if meta.get("inputs") else "",
         "factory": str(folder / meta["factory"]) if meta.get("factory") else "",
     }
     load.update(more.pop("load", {}))
-    assert isinstance(names, dict)
-    return Request(load=LoadOptions(**load), targets=("cpu",), name=f"case-{folder.name.lower()}".replace("_", "-"), **more)
+    name = f"case-{folder.name.lower()}".replace("_", "-")
+    return Request(load=LoadOptions(**load), targets=("cpu",), name=name, **more)
 
 
 def convert_case(host: StageHost, request: Request, places: Path) -> Conversion:

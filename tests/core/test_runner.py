@@ -93,9 +93,7 @@ def wait_for_number(path: Path) -> int:
 
 
 def test_rerun_runs_the_same_command_again(tmp_path: Path) -> None:
-    run_process(
-        ["sh", "-c", 'echo "$WORD: a b"'], folder=tmp_path, log=tmp_path / "log", environment={"WORD": "it's"}
-    )
+    run_process(["sh", "-c", 'echo "$WORD: a b"'], folder=tmp_path, log=tmp_path / "log", environment={"WORD": "it's"})
     again = subprocess.run([tmp_path / "rerun.sh"], capture_output=True, text=True, check=True)
     assert again.stdout == (tmp_path / "log").read_text() == "it's: a b\n"
 

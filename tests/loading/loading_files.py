@@ -18,7 +18,6 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
-
 T = TypeVar("T")
 
 

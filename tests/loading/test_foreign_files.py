@@ -8,7 +8,6 @@ import lzma
 import os
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +161,13 @@ def test_saved_model_folder_names_its_converter(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="SavedModel") as raised:
         identify(tmp_path)
     assert raised.value.code == "CNV-3010"
+
+
+def test_core_ml_package_is_named(tmp_path: Path) -> None:
+    (tmp_path / "Data" / "com.apple.CoreML").mkdir(parents=True)
+    with pytest.raises(LoadError, match="Core ML") as raised:
+        identify(tmp_path)
+    assert raised.value.code == "CNV-3013"
 
 
 @pytest.mark.parametrize("keep", [0.01, 0.3, 0.6, 0.95])

@@ -60,7 +60,9 @@ def test_bad_input_text_says_why(text: str, why: str) -> None:
 def test_all_bad_texts_are_named_at_once() -> None:
     with pytest.raises(UsageError) as raised:
         parse_inputs(["a:float32[1]", "b", "c:what[1]", "d:float32[?]"])
-    assert [name in raised.value.message for name in ("'b'", "'c:what[1]'", "'d:float32[?]'", "'a:")] == [True] * 3 + [False]
+    assert [name in raised.value.message for name in ("'b'", "'c:what[1]'", "'d:float32[?]'", "'a:")] == [True] * 3 + [
+        False
+    ]
 
 
 def test_input_named_twice_is_refused() -> None:

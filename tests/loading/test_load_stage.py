@@ -15,6 +15,7 @@ from torch import nn
 from convert.arrays import load_npz
 from convert.errors import ConvertError
 from convert.loading.torch_models import open_model, sample_calls
+from convert.loading.user_code import import_callable
 from convert.stages.load import load_model
 from convert.values import DimRange, LoadedModel, LoadOptions
 
@@ -64,7 +65,7 @@ class Two(nn.Module):
         return image * mask
 
 
-# ---------------------------------------------------------------------------------------------------- from --input texts
+# --------------------------------------------------------------------------------- from --input texts
 
 
 def test_texts_give_two_random_samples_that_differ(tmp_path: Path) -> None:
@@ -76,9 +77,7 @@ def test_texts_give_two_random_samples_that_differ(tmp_path: Path) -> None:
 
 def test_same_seed_gives_the_same_value_and_another_seed_another(tmp_path: Path) -> None:
     path = save_script(tmp_path / "m.pt", Net())
-    first, again, other = (
-        load(path, tmp_path, inputs=("x:float32[3,4]",), seed=seed).digest for seed in (0, 0, 1)
-    )
+    first, again, other = (load(path, tmp_path, inputs=("x:float32[3,4]",), seed=seed).digest for seed in (0, 0, 1))
     assert first == again
     assert first != other
 
@@ -125,6 +124,35 @@ def test_nested_texts_build_nested_arguments(tmp_path: Path) -> None:
     assert list(call.kwargs) == ["scale"]
 
 
+class Anything(nn.Module):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return args[0] - args[1]
+
+
+def test_forward_that_takes_anything_gets_its_inputs_in_order(tmp_path: Path) -> None:
+    path = save_torch(tmp_path / "m.pt", Anything())
+    loaded = load(path, tmp_path, inputs=("a:float32[2]", "b:float32[2]"), allow_pickle=True)
+    assert [spec.name for spec in loaded.inputs] == ["a", "b"]
+    assert len(sample_calls(loaded)[0].args) == 2
+
+
+@pytest.mark.parametrize(
+    ("type_text", "kind"), [("List[torch.Tensor]", list), ("Tuple[torch.Tensor, torch.Tensor]", tuple)]
+)
+def test_containers_of_a_script_follow_its_types(type_text: str, kind: type, tmp_path: Path) -> None:
+    source = (
+        "import torch\nfrom typing import List, Tuple\nclass M(torch.nn.Module):\n"
+        f"    def forward(self, xs: {type_text}) -> torch.Tensor:\n        return xs[0] + xs[1]\n"
+    )
+    (tmp_path / f"typed_{kind.__name__}.py").write_text(source)
+    make = import_callable(f"{tmp_path}/typed_{kind.__name__}.py:M", "--factory")
+    path = save_script(tmp_path / "m.pt", make())
+    loaded = load(path, tmp_path, inputs=("xs.0:float32[2]", "xs.1:float32[2]"))
+    call = sample_calls(loaded)[0]
+    assert type(call.args[0]) is kind
+    assert open_model(loaded, LoadOptions(path=str(path))).run(call).shape == (2,)
+
+
 def test_integer_input_is_not_guessed(tmp_path: Path) -> None:
     error = refused(save_script(tmp_path / "m.pt", Lookup()), tmp_path, inputs=("ids:int64[1,3]",))
     assert error.code == "CNV-2021"
@@ -147,7 +175,10 @@ def test_images_and_masks_need_no_range(dtype: str, values: Any, tmp_path: Path)
 def test_bfloat16_and_scalars_and_empty_inputs_travel(tmp_path: Path) -> None:
     path = save_script(tmp_path / "m.pt", Two())
     loaded = load(path, tmp_path, inputs=("image:bfloat16[]", "mask:bfloat16[0,3]"))
-    assert [(array.dtype.name, array.shape) for array in arrays(loaded).values()] == [("bfloat16", ()), ("bfloat16", (0, 3))]
+    assert [(array.dtype.name, array.shape) for array in arrays(loaded).values()] == [
+        ("bfloat16", ()),
+        ("bfloat16", (0, 3)),
+    ]
     assert [tensor.dtype for tensor in sample_calls(loaded)[0].tensors()] == [torch.bfloat16] * 2
 
 
@@ -171,7 +202,7 @@ def test_dim_that_no_input_has_is_refused(tmp_path: Path) -> None:
     assert "names M" in error.message
 
 
-# ----------------------------------------------------------------------------------------------------------- given samples
+# --------------------------------------------------------------------------------- given samples
 
 
 def test_given_call_is_kept_as_it_is(tmp_path: Path) -> None:
@@ -185,12 +216,17 @@ def test_given_call_is_kept_as_it_is(tmp_path: Path) -> None:
     assert call.args[2] is None
     assert isinstance(call.args[1]["b"][1], tuple)
     assert call.parameter_names() == ("x", "feats", "mask")
-    assert torch.equal(open_model(loaded, LoadOptions(path=str(tmp_path / "m.pt"), allow_pickle=True)).run(call),
-                       Nested()(x, feats, scale=scale))
+    assert torch.equal(
+        open_model(loaded, LoadOptions(path=str(tmp_path / "m.pt"), allow_pickle=True)).run(call),
+        Nested()(x, feats, scale=scale),
+    )
 
 
 def test_none_in_the_middle_keeps_the_names(tmp_path: Path) -> None:
-    torch.save(((torch.ones(2), {"a": torch.ones(2), "b": [torch.ones(2), [torch.ones(2)]]}, torch.ones(2)), {}), tmp_path / "s.pt")
+    torch.save(
+        ((torch.ones(2), {"a": torch.ones(2), "b": [torch.ones(2), [torch.ones(2)]]}, torch.ones(2)), {}),
+        tmp_path / "s.pt",
+    )
     loaded = load(save_torch(tmp_path / "m.pt", Nested()), tmp_path, samples=str(tmp_path / "s.pt"), allow_pickle=True)
     assert loaded.inputs[-1].name == "mask"
 
@@ -265,7 +301,9 @@ def test_sample_outside_the_range_is_refused(tmp_path: Path) -> None:
     assert "N is 9 in dimension 0 of x, which --dim does not allow" in error.message
 
 
-@pytest.mark.parametrize("value", [torch.ones(2, 4), (torch.ones(2, 4),), {"x": torch.ones(2, 4)}, ([torch.ones(2, 4)], {})])
+@pytest.mark.parametrize(
+    "value", [torch.ones(2, 4), (torch.ones(2, 4),), {"x": torch.ones(2, 4)}, ([torch.ones(2, 4)], {})]
+)
 def test_every_plain_form_of_a_sample_is_understood(value: Any, tmp_path: Path) -> None:
     torch.save(value, tmp_path / "s.pt")
     assert shapes(load(save_script(tmp_path / "m.pt", Net()), tmp_path, samples=str(tmp_path / "s.pt"))) == [
@@ -275,7 +313,8 @@ def test_every_plain_form_of_a_sample_is_understood(value: Any, tmp_path: Path) 
 
 def test_callable_gives_samples(tmp_path: Path) -> None:
     (tmp_path / "feeding.py").write_text(
-        "import numpy as np\ndef samples():\n    for i in range(3):\n        yield {'x': np.full((2, 4), i, np.float32)}\n"
+        "import numpy as np\ndef samples():\n    for i in range(3):\n"
+        "        yield {'x': np.full((2, 4), i, np.float32)}\n"
     )
     loaded = load(save_script(tmp_path / "m.pt", Net()), tmp_path, samples=f"{tmp_path}/feeding.py:samples")
     assert [arrays(loaded, index)["x"][0, 0] for index in range(loaded.sample_count)] == [0, 1, 2]
@@ -286,11 +325,19 @@ def test_callable_gives_samples(tmp_path: Path) -> None:
     [
         (lambda folder: folder / "gone.npz", "CNV-2014", "no such file"),
         (lambda folder: (folder / "empty").mkdir() or folder / "empty", "CNV-2014", "no .npz or .pt"),
-        (lambda folder: (folder / "a.npz").write_bytes(b"PK\x05\x06" + bytes(18)) and folder / "a.npz", "CNV-2015", "a.npz"),
+        (
+            lambda folder: (folder / "a.npz").write_bytes(b"PK\x05\x06" + bytes(18)) and folder / "a.npz",
+            "CNV-2015",
+            "a.npz",
+        ),
         (lambda folder: (folder / "a.pt").write_bytes(b"junk") and folder / "a.pt", "CNV-2015", "a.pt"),
         (lambda folder: save_torch(folder / "a.pt", "text"), "CNV-2015", "holds a str"),
         (lambda folder: save_torch(folder / "a.pt", Net()), "CNV-2015", "loading_files.Net"),
-        (lambda folder: np.savez(folder / "o.npz", x=np.array([{}], dtype=object)) or folder / "o.npz", "CNV-2015", "o.npz"),
+        (
+            lambda folder: np.savez(folder / "o.npz", x=np.array([{}], dtype=object)) or folder / "o.npz",
+            "CNV-2015",
+            "o.npz",
+        ),
         (lambda folder: "no_such_module_here:samples", "CNV-2018", "no_such_module_here"),
     ],
 )
@@ -309,7 +356,7 @@ def test_failing_callable_is_named(tmp_path: Path) -> None:
     assert refused(path, tmp_path, samples=f"{tmp_path}/failing.py:none").code == "CNV-2016"
 
 
-# --------------------------------------------------------------------------------------------- models that are not steady
+# --------------------------------------------------------------------------------- models that are not steady
 
 
 def test_functional_dropout_in_a_script_is_named(tmp_path: Path) -> None:
@@ -375,11 +422,13 @@ def test_model_that_fails_on_its_sample_says_why(tmp_path: Path) -> None:
     assert "mat1 and mat2 shapes cannot be multiplied (2x5 and 4x8)" in error.message
 
 
-# ------------------------------------------------------------------------------------------------------- exported programs
+# --------------------------------------------------------------------------------- exported programs
 
 
 def dynamic(path: Path) -> Path:
-    return save_program(path, Net().eval(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim("N", min=2, max=9)},))
+    return save_program(
+        path, Net().eval(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim("N", min=2, max=9)},)
+    )
 
 
 def test_program_carries_its_signature_and_range(tmp_path: Path) -> None:
@@ -415,7 +464,7 @@ def test_nested_program_names_leaves_by_path(tmp_path: Path) -> None:
     assert [spec.name for spec in load(path, tmp_path).inputs] == ["x", "feats.a", "feats.b.0", "feats.b.1.0", "scale"]
 
 
-# -------------------------------------------------------------------------------------------------------------------- ONNX
+# --------------------------------------------------------------------------------- ONNX
 
 
 def test_onnx_carries_its_signature(tmp_path: Path) -> None:
@@ -473,6 +522,14 @@ def test_onnx_input_of_unknown_rank_needs_a_text(tmp_path: Path) -> None:
     path = save_onnx(tmp_path / "m.onnx", onnx_model(None))  # type: ignore[arg-type]
     assert refused(path, tmp_path).code == "CNV-2013"
     assert shapes(load(path, tmp_path, inputs=("x:float32[5,4]",))) == [("x", "float32", ("x_0", "x_1"))]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"MatMul", b"\xff\xfetMul"), (b"\x22\x06MatMul", b"\x27\x06MatMul")], ids=["name", "wire type"]
+)
+def test_damage_inside_an_onnx_graph_is_found(old: bytes, new: bytes, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(onnx_model().SerializeToString().replace(old, new))
+    assert refused(tmp_path / "m.onnx", tmp_path).code == "CNV-3016"
 
 
 def test_onnx_input_that_is_no_tensor_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,16 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from loading_files import Net, onnx_model, point_outside, save_program, save_safetensors, save_script, save_tar, save_torch
+from loading_files import (
+    Net,
+    onnx_model,
+    point_outside,
+    save_program,
+    save_safetensors,
+    save_script,
+    save_tar,
+    save_torch,
+)
 from torch import nn
 
 from convert.errors import LoadError, UsageError
@@ -18,11 +27,13 @@ from convert.loading.pickles import scan_pickle
 from convert.loading.sniff import identify
 
 STARTS = (
-    b"", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"\x80\x02", b"\x80\x04", b"\x08\x08\x12\x07pytorch", b"\x08\x01\x12",
-    b"\x0a\x05", (40).to_bytes(8, "little") + b'{"w":', b"<html", b"version https://git-lfs", b"\x89HDF\r\n\x1a\n",
-    b"\x08\x08\x3a\xff\x01\x0a", bytes(257) + b"ustar",
+    b"", b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"\x80\x02", b"\x80\x04", b"\x08\x08\x12\x07pytorch",
+    b"\x08\x01\x12", b"\x0a\x05", (40).to_bytes(8, "little") + b'{"w":', b"<html", b"version https://git-lfs",
+    b"\x89HDF\r\n\x1a\n",    b"\x08\x08\x3a\xff\x01\x0a", bytes(257) + b"ustar",
 )  # fmt: skip
-QUICK = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +97,12 @@ def test_any_instructions_are_scanned_or_refused(code: list[bytes]) -> None:
 
 
 @QUICK
-@given(value=st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=4), st.floats()),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
-))
+@given(
+    value=st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=4), st.floats()),
+        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    )
+)
 @pytest.mark.parametrize("protocol", [0, 2, 5])
 def test_plain_values_import_nothing(value: object, protocol: int) -> None:
     import pickle
@@ -111,7 +124,11 @@ def test_memory_stays_small_whatever_is_declared(tmp_path: Path) -> None:
     import tracemalloc
 
     tracemalloc.start()
-    for declared in (b"\x80\x04\x8e" + b"\xff" * 7 + b"\x7f", b"\x80\x02B\xff\xff\xff\x7f", (1 << 30).to_bytes(8, "little") + b'{"'):
+    for declared in (
+        b"\x80\x04\x8e" + b"\xff" * 7 + b"\x7f",
+        b"\x80\x02B\xff\xff\xff\x7f",
+        (1 << 30).to_bytes(8, "little") + b'{"',
+    ):
         answers(declared + bytes(50), tmp_path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

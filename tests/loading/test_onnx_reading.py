@@ -84,7 +84,9 @@ def test_external_data_are_listed_with_digests(tmp_path: Path) -> None:
     assert found.external == (FileEntry(name="data/w.bin", sha256=digest, bytes=32),)
 
 
-@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "a/../../secret", "", "a//b", "./w", "c\\d", "a\x00b"])
+@pytest.mark.parametrize(
+    "location", ["../secret", "/etc/passwd", "a/../../secret", "", "a//b", "./w", "c\\d", "a\x00b"]
+)
 def test_external_data_outside_the_folder_are_refused_unread(location: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(32))
     inner = tmp_path / "inner"

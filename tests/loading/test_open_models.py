@@ -62,7 +62,7 @@ def save_user_module(path: Path, source: str, *, train: bool = False, wrap: bool
     return path
 
 
-# ----------------------------------------------------------------------------------------------------------- TorchScript
+# --------------------------------------------------------------------------------- TorchScript
 
 
 def test_script_saved_in_training_mode_is_put_into_eval_mode(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_factory_for_an_archive_is_reported_as_unused(tmp_path: Path) -> None:
     assert "the factory was not used" in model.notes[0].text
 
 
-# ---------------------------------------------------------------------------------------------------- exported programs
+# --------------------------------------------------------------------------------- exported programs
 
 
 @pytest.mark.parametrize("save", [save_program, save_old_program], ids=["now", "flat layout"])
@@ -172,12 +172,14 @@ def test_program_gives_what_its_module_gave(save: Any, tmp_path: Path) -> None:
 
 
 def test_program_captured_in_training_mode_names_the_module(tmp_path: Path) -> None:
-    error = refused(save_program(tmp_path / "m.pt2", nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.4)).train(), torch.ones(1, 2)))
+    error = refused(
+        save_program(tmp_path / "m.pt2", nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.4)).train(), torch.ones(1, 2))
+    )
     assert error.code == "CNV-3032"
     assert "1 (Dropout)" in error.message
 
 
-# --------------------------------------------------------------------------------------------------------------- pickles
+# --------------------------------------------------------------------------------- pickles
 
 
 def test_pickled_module_needs_permission_and_names_its_class(tmp_path: Path, source: str) -> None:
@@ -246,6 +248,12 @@ def test_dropout_that_stays_in_training_mode_is_named(tmp_path: Path) -> None:
     assert "drop (Dropout)" in error.message
 
 
+def test_module_is_taken_out_of_its_wrapper_and_reported(tmp_path: Path) -> None:
+    model = opened(save_torch(tmp_path / "m.pt", nn.DataParallel(Net())), allow_pickle=True)
+    assert type(model.module) is Net
+    assert "DataParallel" in model.notes[0].text
+
+
 def test_quantized_module_is_named(tmp_path: Path) -> None:
     quantize = quietly(lambda: __import__("torch.ao.quantization", fromlist=["quantize_dynamic"]).quantize_dynamic)
     module = quietly(lambda: quantize(Net().eval(), {nn.Linear}, dtype=torch.qint8))
@@ -254,7 +262,7 @@ def test_quantized_module_is_named(tmp_path: Path) -> None:
     assert "first (Linear)" in error.message
 
 
-# ------------------------------------------------------------------------------------------------------- weights, factories
+# --------------------------------------------------------------------------------- weights, factories
 
 
 @pytest.fixture
@@ -264,14 +272,18 @@ def factory(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "prefix", ["", "module.", "_orig_mod.", "_orig_mod.module.", "model."], ids=["none", "ddp", "compile", "both", "wrapper"]
+    "prefix",
+    ["", "module.", "_orig_mod.", "_orig_mod.module.", "model."],
+    ids=["none", "ddp", "compile", "both", "wrapper"],
 )
 def test_prefix_of_all_keys_is_taken_off_and_reported(prefix: str, tmp_path: Path, factory: str) -> None:
     weights = Net().state_dict()
     path = save_torch(tmp_path / "w.pt", {prefix + key: value for key, value in weights.items()})
     model = opened(path, factory=factory)
     assert torch.equal(model.module.first.weight, weights["first.weight"])
-    assert [note.text for note in model.notes] == ([f"all weights are named {prefix}…; the prefix was taken off"] if prefix else [])
+    assert [note.text for note in model.notes] == (
+        [f"all weights are named {prefix}…; the prefix was taken off"] if prefix else []
+    )
 
 
 @pytest.mark.parametrize("key", ["ema", "model", "state_dict", "model_state_dict"])
@@ -295,6 +307,34 @@ def test_safetensors_need_and_take_a_factory(tmp_path: Path, factory: str) -> No
     path = save_safetensors(tmp_path / "w.bin", weights)
     assert refused(path).code == "CNV-3034"
     assert torch.equal(opened(path, factory=factory).module.first.weight, weights["first.weight"])
+
+
+def test_tied_weights_stored_once_are_found(tmp_path: Path) -> None:
+    (tmp_path / "tied.py").write_text(
+        "from torch import nn\nclass Tied(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.embed = nn.Embedding(5, 3)\n        self.head = nn.Linear(3, 5, bias=False)\n"
+        "        self.head.weight = self.embed.weight\n    def forward(self, x):\n        return self.head(x)\n"
+    )
+    path = save_safetensors(tmp_path / "w.safetensors", {"embed.weight": torch.ones(5, 3)})
+    model = opened(path, factory=f"{tmp_path}/tied.py:Tied")
+    assert torch.equal(model.module.head.weight, torch.ones(5, 3))
+
+
+def test_script_of_a_newer_version_names_both_versions(tmp_path: Path) -> None:
+    path = save_script(tmp_path / "m.pt", nn.ReLU())
+    rezip(path, lambda name, data: b"99\n" if name.endswith("version") else data)
+    error = refused(path)
+    assert error.code == "CNV-3028"
+    assert "version 99" in error.message
+    assert "maximum supported version for reading is" in error.message
+
+
+def test_class_of_the_saving_script_is_explained(tmp_path: Path, source: str) -> None:
+    path = save_user_module(tmp_path / "m.pt", source)
+    rezip(path, lambda name, data: data.replace(f"{source}\nNet".encode(), b"__main__\nNet"))
+    error = refused(path, allow_pickle=True)
+    assert error.code == "CNV-3033"
+    assert "module of its own" in error.hint
 
 
 def test_weights_without_a_factory_show_their_keys(tmp_path: Path) -> None:
@@ -352,14 +392,18 @@ def test_checkpoint_without_a_model_lists_what_it_holds(tmp_path: Path, factory:
 )
 def test_bad_factory_says_what_is_wrong(text: str, code: str, what: str, tmp_path: Path, factory: str) -> None:
     (tmp_path / "broken.py").write_text("import no_such_thing\n")
-    (tmp_path / "fails.py").write_text("def make():\n    raise ValueError('no GPU today')\ndef number():\n    return 3\n")
+    (tmp_path / "fails.py").write_text(
+        "def make():\n    raise ValueError('no GPU today')\ndef number():\n    return 3\n"
+    )
     path = save_torch(tmp_path / "w.pt", Net().state_dict())
     error = refused(path, factory=text.replace("{folder}", str(tmp_path)))
     assert error.code == code
     assert what in error.message
 
 
-def test_factory_file_beside_the_model_is_suggested_not_run(tmp_path: Path, factory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factory_file_beside_the_model_is_suggested_not_run(
+    tmp_path: Path, factory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     error = refused(save_torch(tmp_path / "w.pt", Net().state_dict()), factory="made.py:make")
@@ -373,7 +417,7 @@ def test_bad_factory_arguments_are_named_at_once(tmp_path: Path, factory: str) -
     assert "'classes', '=3'" in error.message
 
 
-# ---------------------------------------------------------------------------------------------------------------- running
+# --------------------------------------------------------------------------------- running
 
 
 def test_model_is_opened_once_per_process(tmp_path: Path) -> None:

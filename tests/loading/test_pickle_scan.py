@@ -79,7 +79,7 @@ def test_every_way_to_name_a_global_is_seen(code: bytes, name: str) -> None:
     ],
 )
 def test_damaged_pickle_is_an_error_and_allocates_nothing(code: bytes) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\w"):
         scan_pickle(code)
 
 
@@ -97,8 +97,15 @@ def test_damaged_pickle_in_an_archive_is_a_load_error(tmp_path: Path) -> None:
 
 
 def test_what_is_held_is_told_apart(tmp_path: Path) -> None:
-    path = save_torch(tmp_path / "m.pt", {"epoch": 3, "model": Net(), "opt": {"lr": 0.1}, "w": torch.ones(2, 3)}, old=True)
+    path = save_torch(
+        tmp_path / "m.pt", {"epoch": 3, "model": Net(), "opt": {"lr": 0.1}, "w": torch.ones(2, 3)}, old=True
+    )
     scan = scan_legacy(path, path.stat().st_size)
     assert scan.magic
-    assert dict(scan.entries) == {"epoch": "int", "model": "module loading_files.Net", "opt": "dict of 1", "w": "tensor [2, 3]"}
+    assert dict(scan.entries) == {
+        "epoch": "int",
+        "model": "module loading_files.Net",
+        "opt": "dict of 1",
+        "w": "tensor [2, 3]",
+    }
     assert scan.unsafe[0] == "loading_files.Net"

@@ -24,7 +24,9 @@ def refusal(path: Path) -> LoadError:
 
 
 def dynamic_program(path: Path) -> Path:
-    return save_program(path, Net().eval(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim("N", min=2, max=9)},))
+    return save_program(
+        path, Net().eval(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim("N", min=2, max=9)},)
+    )
 
 
 def evil_bytes(path: Path) -> bytes:
@@ -38,7 +40,9 @@ def test_what_torch_writes_passes(tmp_path: Path) -> None:
     assert open_file(identify(path), LoadOptions(path=str(path))).program is not None
 
 
-@pytest.mark.parametrize("member", ["data/sample_inputs/model.pt", "data/weights/weight_0", "data/constants/opaque_obj_0"])
+@pytest.mark.parametrize(
+    "member", ["data/sample_inputs/model.pt", "data/weights/weight_0", "data/constants/opaque_obj_0"]
+)
 def test_pickle_in_a_part_is_named_and_never_runs(member: str, tmp_path: Path) -> None:
     path = dynamic_program(tmp_path / "m.pt2")
     data = evil_bytes(tmp_path / "PWNED")
@@ -61,7 +65,9 @@ def test_pickled_weights_that_torch_would_unpickle_as_code_never_run(tmp_path: P
     assert not (tmp_path / "PWNED").exists()
 
 
-@pytest.mark.parametrize("member", ["serialized_state_dict.pt", "serialized_constants.pt", "serialized_example_inputs.pt"])
+@pytest.mark.parametrize(
+    "member", ["serialized_state_dict.pt", "serialized_constants.pt", "serialized_example_inputs.pt"]
+)
 def test_pickle_in_the_flat_layout_never_runs(member: str, tmp_path: Path) -> None:
     path = save_old_program(tmp_path / "m.pt2", Net().eval(), torch.randn(3, 4))
     import zipfile
@@ -101,9 +107,13 @@ def replace(document: Any, key: str, value: Any) -> None:
         ("target", "torch.ops.aten.add.__globals__", "a call of"),
     ],
 )
-def test_code_in_the_program_is_refused(key: str, value: Any, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_in_the_program_is_refused(
+    key: str, value: Any, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    path = edit_json(dynamic_program(tmp_path / "m.pt2"), "models/model.json", lambda document: replace(document, key, value))
+    path = edit_json(
+        dynamic_program(tmp_path / "m.pt2"), "models/model.json", lambda document: replace(document, key, value)
+    )
     error = refusal(path)
     assert error.code == "CNV-3037"
     assert what in error.message
@@ -111,12 +121,16 @@ def test_code_in_the_program_is_refused(key: str, value: Any, what: str, tmp_pat
 
 
 def test_compiled_libraries_beside_a_program_are_refused(tmp_path: Path) -> None:
-    path = rezip(dynamic_program(tmp_path / "m.pt2"), lambda _, old: old, {"data/aotinductor/model/evil.so": b"\x7fELF"})
+    path = rezip(
+        dynamic_program(tmp_path / "m.pt2"), lambda _, old: old, {"data/aotinductor/model/evil.so": b"\x7fELF"}
+    )
     assert refusal(path).code == "CNV-3037"
 
 
 def test_broken_json_is_damage(tmp_path: Path) -> None:
-    path = rezip(dynamic_program(tmp_path / "m.pt2"), lambda name, old: old[:50] if name.endswith("model.json") else old)
+    path = rezip(
+        dynamic_program(tmp_path / "m.pt2"), lambda name, old: old[:50] if name.endswith("model.json") else old
+    )
     error = refusal(path)
     assert error.code == "CNV-3028"
     assert "models/model.json can't be read" in error.message
@@ -124,7 +138,15 @@ def test_broken_json_is_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["s77", "2*s0 + 1", "Symbol('s17', positive=True, integer=True)", "Max(1, s0//2)", "Eq(Mod(s0, 2), 0)", "-(s1**2)", "s0 >= 3"],
+    [
+        "s77",
+        "2*s0 + 1",
+        "Symbol('s17', positive=True, integer=True)",
+        "Max(1, s0//2)",
+        "Eq(Mod(s0, 2), 0)",
+        "-(s1**2)",
+        "s0 >= 3",
+    ],
 )
 def test_symbolic_sizes_are_arithmetic(text: str) -> None:
     assert is_arithmetic(text)
@@ -132,7 +154,19 @@ def test_symbolic_sizes_are_arithmetic(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["eval('1')", "S('__import__(0)')", "(lambda: 1)()", "s0.__class__", "[1][0]", "exit()", "9**9**9", "2**1000", "", "1 +", "x" * 30000],
+    [
+        "eval('1')",
+        "S('__import__(0)')",
+        "(lambda: 1)()",
+        "s0.__class__",
+        "[1][0]",
+        "exit()",
+        "9**9**9",
+        "2**1000",
+        "",
+        "1 +",
+        "x" * 30000,
+    ],
 )
 def test_code_is_no_arithmetic(text: str) -> None:
     assert not is_arithmetic(text)

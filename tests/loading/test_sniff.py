@@ -59,7 +59,13 @@ def test_format_is_found_from_the_bytes_whatever_the_suffix(name: str, tmp_path:
 
 @pytest.mark.parametrize(
     ("name", "container"),
-    [("scripted", "zip"), ("old module", "pickle"), ("tar", "tar"), ("safetensors", "safetensors"), ("onnx", "protobuf")],
+    [
+        ("scripted", "zip"),
+        ("old module", "pickle"),
+        ("tar", "tar"),
+        ("safetensors", "safetensors"),
+        ("onnx", "protobuf"),
+    ],
 )
 def test_container_is_named(name: str, container: str, tmp_path: Path) -> None:
     assert identify(FORMATS[name][1](tmp_path / "m")).container == container

@@ -39,7 +39,7 @@ def all_cases() -> tuple[TestCase, ...]:
 def is_random(case: TestCase) -> bool:
     """Whether outputs are drawn at random, so that only types and shapes can be compared."""
     ops = {node.op_type for node in case.model.graph.node}
-    return bool(ops & RANDOM) or "training_dropout" in case.name and "zero_ratio" not in case.name
+    return bool(ops & RANDOM) or ("training_dropout" in case.name and "zero_ratio" not in case.name)
 
 
 def judge(case: TestCase, target: int, convert: Callable[[onnx.ModelProto, int], onnx.ModelProto]) -> Result:

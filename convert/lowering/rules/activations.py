@@ -12,6 +12,7 @@ from convert.lowering.table import down, up
 
 @down("Gelu", version=20)
 def gelu(site: Site) -> None:
+    """x/2 · (1 + erf(x/√2)), or its tanh form."""
     x = site.inp(0)
     dtype = site.dtype(x)
     half, one = site.scalar(0.5, dtype), site.scalar(1, dtype)
@@ -26,16 +27,19 @@ def gelu(site: Site) -> None:
 
 @down("HardSwish", version=14)
 def hard_swish(site: Site) -> None:
+    """x · HardSigmoid(x) with slope 1/6."""
     site.end("Mul", site.inp(0), site.op("HardSigmoid", site.inp(0), alpha=1 / 6, beta=0.5))
 
 
 @down("Mish", version=18)
 def mish(site: Site) -> None:
+    """x · tanh(softplus(x))."""
     site.end("Mul", site.inp(0), site.op("Tanh", site.op("Softplus", site.inp(0))))
 
 
 @down("Swish", version=24)
 def swish(site: Site) -> None:
+    """x · sigmoid(alpha · x)."""
     x, alpha = site.inp(0), site.attr("alpha", 1.0)
     scaled = x if alpha == 1.0 else site.op("Mul", x, site.scalar(alpha, site.dtype(x)))
     site.end("Mul", x, site.op("Sigmoid", scaled))
@@ -43,6 +47,7 @@ def swish(site: Site) -> None:
 
 @down("Celu", version=28)
 def celu_of_other_types(site: Site) -> None:
+    """Before 28 only float."""
     if site.dtype(site.inp(0)) == TensorProto.FLOAT:
         site.same()
     else:
@@ -51,6 +56,7 @@ def celu_of_other_types(site: Site) -> None:
 
 @down("Celu", version=12)
 def celu(site: Site) -> None:
+    """max(0, x) + min(0, alpha · (exp(x/alpha) - 1))."""
     x, alpha = site.inp(0), site.attr("alpha", 1.0)
     dtype = site.dtype(x)
     zero, scale = site.scalar(0, dtype), site.scalar(alpha, dtype)
@@ -83,5 +89,6 @@ def dropout_without_switch(site: Site) -> None:
 
 @up("Dropout", version=12)
 def dropout_ratio_to_input(site: Site) -> None:
+    """The ratio was an attribute; there was no training."""
     ratio = site.scalar(site.attr("ratio", 0.5), TensorProto.FLOAT)
     site.same([site.inp(0), ratio], drop=["ratio"])

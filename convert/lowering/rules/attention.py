@@ -32,6 +32,7 @@ def cache_by_scatter(site: Site) -> None:
 
 @down("SwiGLU", version=28)
 def swiglu(site: Site) -> None:
+    """Swish of the gate times the value."""
     gate, value = site.inp(0), site.inp(1)
     alpha = site.attr("alpha", 1.0)
     scaled = gate if alpha == 1.0 else site.op("Mul", gate, site.scalar(alpha, site.dtype(gate)))

@@ -21,6 +21,7 @@ def taken_axes(site: Site, axes: str, rank: str) -> str:
 
 @down("Squeeze", version=13)
 def squeeze_axes_to_attribute(site: Site) -> None:
+    """Axes that the model computes become the shape of a Reshape."""
     data = site.inp(0)
     if not site.has(1):
         site.same([data])
@@ -37,6 +38,7 @@ def squeeze_axes_to_attribute(site: Site) -> None:
 
 @down("Unsqueeze", version=13)
 def unsqueeze_axes_to_attribute(site: Site) -> None:
+    """Axes that the model computes become the shape of a Reshape."""
     data = site.inp(0)
     axes = site.const(site.inp(1))
     if axes is not None:
@@ -52,12 +54,14 @@ def unsqueeze_axes_to_attribute(site: Site) -> None:
 
 @up("Squeeze", "Unsqueeze", version=13)
 def axes_to_input(site: Site) -> None:
+    """The attribute becomes an input."""
     axes = site.attr("axes")
     site.same([site.inp(0), site.longs(*axes)] if axes is not None else [site.inp(0)], drop=["axes"])
 
 
 @down("Split", version=13)
 def split_sizes_to_attribute(site: Site) -> None:
+    """Sizes that the model computes become one Slice for each part."""
     if not site.has(1):
         site.same()
         return
@@ -76,12 +80,14 @@ def split_sizes_to_attribute(site: Site) -> None:
 
 @up("Split", version=13)
 def split_sizes_to_input(site: Site) -> None:
+    """The attribute becomes an input."""
     sizes = site.attr("split")
     site.same([site.inp(0), site.longs(*sizes)] if sizes else None, drop=["split"])
 
 
 @down("Split", version=18)
 def split_count_to_sizes(site: Site) -> None:
+    """Equal parts, the last one smaller, are written out as sizes."""
     if site.has(1):
         site.same(drop=["num_outputs"])
         return
@@ -101,6 +107,7 @@ def split_count_to_sizes(site: Site) -> None:
 
 @up("Split", version=18)
 def split_count(site: Site) -> None:
+    """Since 18 the number of parts is said, where no sizes are."""
     site.same(num_outputs=None if site.has(1) else len(site.node.output))
 
 
@@ -123,6 +130,7 @@ def softmax_axis_last(site: Site) -> None:
 
 @up("Softmax", "LogSoftmax", "Hardmax", version=13)
 def softmax_rows(site: Site) -> None:
+    """Everything from the axis on as one row."""
     axis, data = site.attr("axis", 1), site.inp(0)
     shape = site.scope.shape(data)
     if axis == -1 or (shape is not None and axis == len(shape) - 1):
@@ -134,6 +142,7 @@ def softmax_rows(site: Site) -> None:
 
 @down("ArgMax", "ArgMin", version=12)
 def last_index_by_reversal(site: Site) -> None:
+    """The last of equals is the first of the reversed input."""
     if not site.attr("select_last_index", 0):
         site.same(drop=["select_last_index"])
         return
@@ -146,4 +155,5 @@ def last_index_by_reversal(site: Site) -> None:
 
 @up("TopK", version=10)
 def topk_count_to_input(site: Site) -> None:
+    """The attribute becomes an input."""
     site.same([site.inp(0), site.longs(site.attr("k"))], drop=["k"])

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from convert.lowering.rules.elementwise import SIGNED, powers_of_two
+from convert.lowering.rules.elementwise import SIGNED, WIDTH, powers_of_two
 from convert.lowering.site import Site
 from convert.lowering.table import down
 
 T = TensorProto
-WIDTH = {T.INT8: 8, T.UINT8: 8, T.INT16: 16, T.UINT16: 16, T.INT32: 32, T.UINT32: 32, T.INT64: 64, T.UINT64: 64}
 
 
 @down("BitwiseNot", version=18)
 def all_bits_turned(site: Site) -> None:
+    """-1 - x, or the greatest number minus x."""
     kind = site.dtype(site.inp(0))
     top = -1 if kind in SIGNED else (1 << WIDTH[kind]) - 1
     site.end("Sub", site.scalar(top, kind), site.inp(0))
@@ -22,6 +22,7 @@ def all_bits_turned(site: Site) -> None:
 
 @down("BitwiseAnd", "BitwiseOr", "BitwiseXor", version=18)
 def bit_by_bit(site: Site) -> None:
+    """Each bit as 0 or 1 in int64, combined by arithmetic, and summed with its weight."""
     kind = site.dtype(site.inp(0))
     left, right = (_bits(site, name, WIDTH[kind]) for name in site.node.input)
     both = site.op("Mul", left, right)

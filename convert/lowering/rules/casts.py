@@ -9,9 +9,7 @@ from convert.lowering.site import Refuse, Site
 from convert.lowering.table import down
 
 T = TensorProto
-SAME_WIDTH = (
-    {T.INT8, T.UINT8}, {T.INT16, T.UINT16}, {T.INT32, T.UINT32}, {T.INT64, T.UINT64},
-)  # fmt: skip
+SAME_WIDTH = ({T.INT8, T.UINT8}, {T.INT16, T.UINT16}, {T.INT32, T.UINT32}, {T.INT64, T.UINT64})
 
 
 @down("Cast", "CastLike", version=24)
@@ -28,6 +26,7 @@ def saturation_of_float8(site: Site) -> None:
 
 @down("CastLike", version=15)
 def cast_like_by_type(site: Site) -> None:
+    """Cast to the type that the second input is known to have."""
     site.end("Cast", site.inp(0), to=site.dtype(site.inp(1)))
 
 
@@ -37,9 +36,9 @@ def bits_of_integers(site: Site) -> None:
     source, target = site.dtype(site.inp(0)), site.attr("to")
     if source == target:
         site.end("Identity", site.inp(0))
-    elif {source, target} in SAME_WIDTH or (source, target) == (T.BOOL, T.UINT8):
-        site.end("Cast", site.inp(0), to=target)
-    elif (source, target) == (T.BOOL, T.INT8):
+    elif (
+        {source, target} in SAME_WIDTH or (source, target) == (T.BOOL, T.UINT8) or (source, target) == (T.BOOL, T.INT8)
+    ):
         site.end("Cast", site.inp(0), to=target)
     else:
         raise Refuse(f"no operator reads the bits of {elem_name(source)} as {elem_name(target)}")

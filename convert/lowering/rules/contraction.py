@@ -16,6 +16,7 @@ Term = tuple[str, str]
 
 @down("Einsum", version=12)
 def einsum_by_matmul(site: Site) -> None:
+    """Two terms at a time."""
     terms, result = parse(site.attr("equation"), [site.rank(name) for name in site.node.input])
     values = [_diagonal(site, name, letters) for name, letters in zip(site.node.input, terms, strict=True)]
     while len(values) > 1:

@@ -12,6 +12,9 @@ T = TensorProto
 SIGNED = (T.INT8, T.INT16, T.INT32, T.INT64)
 INTEGERS = (*SIGNED, T.UINT8, T.UINT16, T.UINT32, T.UINT64)
 POWER_BITS = 63
+WIDTH: dict[int, int] = {
+    T.INT8: 8, T.UINT8: 8, T.INT16: 16, T.UINT16: 16, T.INT32: 32, T.UINT32: 32, T.INT64: 64, T.UINT64: 64,
+}  # fmt: skip
 
 
 def greatest(site: Site, left: str, right: str) -> str:
@@ -26,6 +29,7 @@ def least(site: Site, left: str, right: str) -> str:
 
 @down("Max", "Min", version=12)
 def extremes_of_integers(site: Site) -> None:
+    """Before 12 only floats: integers are compared and chosen."""
     if site.dtype(site.inp(0)) in FLOATS:
         site.same()
         return
@@ -38,6 +42,7 @@ def extremes_of_integers(site: Site) -> None:
 
 @down("Clip", version=12)
 def clip_of_integers(site: Site) -> None:
+    """Before 12 only floats: integers are compared and chosen."""
     if site.dtype(site.inp(0)) in FLOATS:
         site.same()
         return
@@ -51,6 +56,7 @@ def clip_of_integers(site: Site) -> None:
 
 @up("Clip", version=11)
 def clip_bounds_to_inputs(site: Site) -> None:
+    """The attributes become inputs."""
     dtype = site.dtype(site.inp(0))
     bounds = [site.attr(name) for name in ("min", "max")]
     names = ["" if bound is None else site.scalar(bound, dtype) for bound in bounds]
@@ -59,6 +65,7 @@ def clip_bounds_to_inputs(site: Site) -> None:
 
 @down("Relu", version=14)
 def relu_of_integers(site: Site) -> None:
+    """The maximum with zero."""
     dtype = site.dtype(site.inp(0))
     if dtype in FLOATS:
         site.same()
@@ -68,6 +75,7 @@ def relu_of_integers(site: Site) -> None:
 
 @down("GreaterOrEqual", "LessOrEqual", version=12)
 def or_equal(site: Site) -> None:
+    """Strictly so, or equal; both are false for NaN."""
     strict = site.op(site.node.op_type.removesuffix("OrEqual"), *site.node.input)
     site.end("Or", strict, site.op("Equal", *site.node.input))
 
@@ -91,6 +99,7 @@ def floored_mod_of_floats(site: Site) -> None:
 
 @down("Pow", version=12)
 def power_of_integers(site: Site) -> None:
+    """Before 12 base and exponent have one floating type."""
     base, exponent = site.inp(0), site.inp(1)
     kind, other = site.dtype(base), site.dtype(exponent)
     if kind in FLOATS:
@@ -129,7 +138,7 @@ def shift_of_signed(site: Site) -> None:
     """An arithmetic shift of signed integers by shifts of unsigned ones; counts beyond the width are caught."""
     value, count = site.node.input[0], site.node.input[1]
     kind = site.dtype(value)
-    width = {T.INT8: 8, T.INT16: 16, T.INT32: 32, T.INT64: 64, T.UINT8: 8, T.UINT16: 16, T.UINT32: 32}.get(kind, 64)
+    width = WIDTH[kind]
     unsigned = {8: T.UINT8, 16: T.UINT16, 32: T.UINT32, 64: T.UINT64}[width]
     if kind not in SIGNED:
         known = site.const(count)

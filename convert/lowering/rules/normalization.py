@@ -25,6 +25,7 @@ def _stash(site: Site, dtype: int) -> int:
 
 @down("LayerNormalization", version=17)
 def layer_normalization(site: Site) -> None:
+    """By mean and deviation over the last axes."""
     x, dtype = site.inp(0), site.dtype(site.inp(0))
     stash, axes = _stash(site, dtype), _row_axes(site, x)
     wide = site.cast(x, stash) if stash != dtype else x
@@ -47,6 +48,7 @@ def layer_normalization(site: Site) -> None:
 
 @down("RMSNormalization", version=23)
 def rms_normalization(site: Site) -> None:
+    """By the root of the mean square over the last axes."""
     x, dtype = site.inp(0), site.dtype(site.inp(0))
     stash, axes = _stash(site, dtype), _row_axes(site, x)
     wide = site.cast(x, stash) if stash != dtype else x
@@ -86,6 +88,7 @@ def group_normalization(site: Site) -> None:
 
 @down("BatchNormalization", version=14)
 def batch_normalization(site: Site) -> None:
+    """Training mode, which came with 14, is written out."""
     if not site.attr("training_mode", 0):
         if any(site.wants(i) for i in (1, 2)):
             raise Refuse("it has outputs of the training mode, which is off")
@@ -125,6 +128,7 @@ def _running(site: Site, index: int, old: str, new: str) -> None:
 
 @up("BatchNormalization", version=9)
 def spatial_only(site: Site) -> None:
+    """The attribute is gone; only its default is left."""
     if not site.attr("spatial", 1):
         raise Refuse("statistics for each position (spatial=0) are gone since opset 9")
     site.same(drop=["spatial"])
@@ -132,6 +136,7 @@ def spatial_only(site: Site) -> None:
 
 @up("BatchNormalization", version=14)
 def inference_only(site: Site) -> None:
+    """Without extra outputs nothing changes."""
     if len([name for name in site.node.output if name]) > 1:
         raise Refuse("its training outputs have another meaning since opset 14")
     site.same()

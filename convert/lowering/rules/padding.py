@@ -10,6 +10,7 @@ from convert.lowering.table import down, up
 
 @down("Pad", version=18)
 def pads_of_all_axes(site: Site) -> None:
+    """Pads of some axes are put among zeros for the others."""
     if not site.has(3):
         site.same(list(site.node.input[:3]))
         return
@@ -52,6 +53,7 @@ def wrap_by_gather(site: Site) -> None:
 
 @up("Pad", version=11)
 def pads_to_input(site: Site) -> None:
+    """The attributes become inputs."""
     dtype = site.dtype(site.inp(0))
     if dtype == 0:
         raise Refuse("the type of its input is not known")

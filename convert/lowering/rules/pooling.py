@@ -14,6 +14,7 @@ INT_MAX = (1 << 63) - 1
 
 @down("AveragePool", version=19)
 def average_of_dilated(site: Site) -> None:
+    """The sum over the dilated window by its number of elements."""
     dilations = site.attr("dilations")
     if dilations is None or all(d == 1 for d in dilations):
         site.same(drop=["dilations"])
@@ -26,6 +27,7 @@ def average_of_dilated(site: Site) -> None:
 
 @down("LpPool", version=18)
 def norm_of_dilated(site: Site) -> None:
+    """The root of the sum of powers over the window."""
     dilations = site.attr("dilations")
     if (dilations is None or all(d == 1 for d in dilations)) and not site.attr("ceil_mode", 0):
         site.same(drop=["dilations", "ceil_mode"])

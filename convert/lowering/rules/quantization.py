@@ -9,7 +9,12 @@ from convert.lowering.site import Refuse, Site
 from convert.lowering.table import down
 
 T = TensorProto
-RANGES = {T.INT8: (-128, 127), T.UINT8: (0, 255), T.INT16: (-32768, 32767), T.UINT16: (0, 65535)}
+RANGES: dict[int, tuple[int, int]] = {
+    T.INT8: (-128, 127),
+    T.UINT8: (0, 255),
+    T.INT16: (-32768, 32767),
+    T.UINT16: (0, 65535),
+}
 OLD = (T.INT8, T.UINT8)
 
 
@@ -84,6 +89,7 @@ def dequantize_by_arithmetic(site: Site, output: int = 0) -> None:
 
 @down("QuantizeLinear", version=23)
 def precision_of_division(site: Site) -> None:
+    """Only the precision that older versions have."""
     precision, kinds = site.attr("precision", 0), {site.dtype(site.inp(0)), site.dtype(site.inp(1))}
     if precision not in (0, T.FLOAT) or (precision == T.FLOAT and kinds != {T.FLOAT}):
         raise Refuse("attribute precision came with version 23")
@@ -92,6 +98,7 @@ def precision_of_division(site: Site) -> None:
 
 @down("QuantizeLinear", version=21)
 def quantize_blocks_and_types(site: Site) -> None:
+    """Blocks and 16-bit types by arithmetic; the output type by a zero point."""
     kind = _quantized_type(site)
     if site.attr("block_size", 0) or kind in (T.INT16, T.UINT16):
         quantize_by_arithmetic(site)
@@ -99,9 +106,7 @@ def quantize_blocks_and_types(site: Site) -> None:
         if kind not in RANGES or len(site.dims(site.inp(1))) > 1:
             raise Refuse(f"quantization to {elem_name(kind)} has no equivalent at opset {site.opset}")
         scale = site.inp(1)
-        zeros = site.op(
-            "ConstantOfShape", site.op("Shape", scale), value=helper.make_tensor("value", kind, [1], [0])
-        )
+        zeros = site.op("ConstantOfShape", site.op("Shape", scale), value=helper.make_tensor("value", kind, [1], [0]))
         site.same([site.inp(0), scale, zeros], drop=["output_dtype", "block_size"])
     else:
         site.same(drop=["output_dtype", "block_size"])
@@ -109,6 +114,7 @@ def quantize_blocks_and_types(site: Site) -> None:
 
 @down("QuantizeLinear", version=19)
 def quantize_floats_only(site: Site) -> None:
+    """float16 and integers are divided in float."""
     kinds = [site.dtype(site.inp(i)) for i in (0, 1)]
     inputs = [n if k == T.FLOAT else site.cast(n, T.FLOAT) for n, k in zip(site.node.input[:2], kinds, strict=True)]
     site.same([*inputs, *site.node.input[2:]], drop=["saturate"])
@@ -116,6 +122,7 @@ def quantize_floats_only(site: Site) -> None:
 
 @down("QuantizeLinear", version=13)
 def quantize_per_tensor(site: Site) -> None:
+    """One scale for all; scales along an axis by arithmetic."""
     if len(site.dims(site.inp(1))) == 0:
         site.same(drop=["axis"])
     else:
@@ -124,6 +131,7 @@ def quantize_per_tensor(site: Site) -> None:
 
 @down("DequantizeLinear", version=23)
 def dequantized_type(site: Site) -> None:
+    """Another output type than the scale’s by a Cast."""
     wanted, scale = site.attr("output_dtype", 0), site.dtype(site.inp(1))
     if wanted in (0, scale):
         site.same(drop=["output_dtype"])
@@ -135,6 +143,7 @@ def dequantized_type(site: Site) -> None:
 
 @down("DequantizeLinear", version=21)
 def dequantize_blocks_and_types(site: Site) -> None:
+    """Blocks and 16-bit types by arithmetic."""
     kind = site.dtype(site.inp(0))
     if kind not in (*RANGES, T.INT32):
         site.same(drop=["block_size"]) if not site.attr("block_size", 0) else _refuse_type(site, kind)
@@ -150,6 +159,7 @@ def _refuse_type(site: Site, kind: int) -> None:
 
 @down("DequantizeLinear", version=19)
 def dequantize_to_float_only(site: Site) -> None:
+    """Scales other than float by arithmetic."""
     scale = site.dtype(site.inp(1))
     if scale == T.FLOAT:
         site.same()
@@ -161,6 +171,7 @@ def dequantize_to_float_only(site: Site) -> None:
 
 @down("DequantizeLinear", version=13)
 def dequantize_per_tensor(site: Site) -> None:
+    """One scale for all; scales along an axis by arithmetic."""
     if len(site.dims(site.inp(1))) == 0:
         site.same(drop=["axis"])
     else:
@@ -169,6 +180,7 @@ def dequantize_per_tensor(site: Site) -> None:
 
 @down("QLinearMatMul", version=21)
 def scales_in_float(site: Site) -> None:
+    """Scales of float16 are given in float."""
     inputs = list(site.node.input)
     for index in (1, 4, 6):
         inputs[index] = _wide(site, inputs[index], T.FLOAT)

@@ -12,6 +12,7 @@ T = TensorProto
 
 @down("Bernoulli", version=15)
 def bernoulli_by_uniform(site: Site) -> None:
+    """A uniform draw below the chance."""
     chance = site.inp(0)
     kind = site.dtype(chance)
     drawn = site.op("RandomUniformLike", chance, dtype=kind, seed=site.attr("seed"))
@@ -20,6 +21,7 @@ def bernoulli_by_uniform(site: Site) -> None:
 
 @down("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", version=22)
 def draw_in_float(site: Site) -> None:
+    """bfloat16 is drawn in float and rounded."""
     like = site.node.op_type.endswith("Like")
     wanted = site.attr("dtype", site.dtype(site.inp(0)) if like else T.FLOAT)
     if wanted != T.BFLOAT16 and not (like and site.dtype(site.inp(0)) == T.BFLOAT16):

@@ -73,5 +73,6 @@ def _computed_axes(site: Site, *, may_be_empty: bool) -> None:
 @up("ReduceSum", version=13)
 @up(*MOVED_AT_18, version=18)
 def axes_to_input(site: Site) -> None:
+    """The attribute becomes an input."""
     axes = site.attr("axes")
     site.same([site.inp(0), site.longs(*axes)] if axes else None, drop=["axes"])

@@ -35,6 +35,7 @@ def symmetric_centre(site: Site) -> None:
 
 @down("Resize", version=18)
 def resize_all_axes(site: Site) -> None:
+    """Sizes and scales of some axes are put among those of the others."""
     data = site.inp(0)
     drop = ["axes", "keep_aspect_ratio_policy", "antialias"]
     if site.attr("antialias", 0) and site.attr("mode", "nearest") != "nearest" and not _only_grows(site):
@@ -117,7 +118,7 @@ def roi_and_scales_present(site: Site) -> None:
 
 @up("Resize", version=11)
 def resize_from_corner(site: Site) -> None:
-    """Version 10 measures from the corner, and takes the pixel before; how it shrinks by nearest is not written down."""
+    """Version 10 measures from the corner, and takes the pixel before; its shrinking by nearest is unwritten."""
     if site.attr("mode", "nearest") == "nearest" and not _at_least_one(site, site.inp(1)):
         raise Refuse("how version 10 shrinks by the nearest pixel is not defined")
     empty = site.tensor(np.zeros(0, dtype=np.float32))
@@ -134,11 +135,13 @@ def resize_from_corner(site: Site) -> None:
 
 @up("Upsample", version=9)
 def upsample_scales_to_input(site: Site) -> None:
+    """The attribute becomes an input."""
     site.same([site.inp(0), site.tensor(np.array(site.attr("scales"), dtype=np.float32))], drop=["scales"])
 
 
 @up("Upsample", version=10)
 def upsample_is_resize(site: Site) -> None:
+    """Upsample is Resize, with scales of one or more."""
     mode = site.attr("mode", "nearest")
     scales = site.inp(1)
     if site.const(scales) is None:

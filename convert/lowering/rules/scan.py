@@ -12,6 +12,7 @@ from convert.lowering.table import down, up
 
 @down("CumProd", version=26)
 def product_by_scan(site: Site) -> None:
+    """The running product carried along the axis."""
     data, rank = site.inp(0), site.rank(site.inp(0))
     known = site.const(site.inp(1))
     if known is not None:

@@ -16,6 +16,7 @@ INT_MAX = (1 << 63) - 1
 
 @up("Scatter", version=11)
 def scatter_renamed(site: Site) -> None:
+    """The same under its new name."""
     site.end("ScatterElements", *site.node.input, axis=site.attr("axis", 0))
 
 
@@ -30,6 +31,7 @@ def scatter_extremes(site: Site) -> None:
 
 @down("ScatterElements", "ScatterND", version=16)
 def scatter_reduction(site: Site) -> None:
+    """Reductions came with 16."""
     if site.attr("reduction", "none") == "none":
         site.same(drop=["reduction"])
     else:

@@ -12,11 +12,12 @@ def _is_optional(site: Site, name: str) -> bool:
     found = site.scope.type_of(name)
     if found is None:
         raise Refuse(f"the type of '{name}' is not known")
-    return found.WhichOneof("value") == "optional_type"
+    return bool(found.WhichOneof("value") == "optional_type")
 
 
 @down("OptionalGetElement", version=18)
 def element_of_a_plain_value(site: Site) -> None:
+    """Of a value that is no optional: the value."""
     if _is_optional(site, site.inp(0)):
         site.same()
     else:
@@ -25,6 +26,7 @@ def element_of_a_plain_value(site: Site) -> None:
 
 @down("OptionalHasElement", version=18)
 def presence_of_a_plain_value(site: Site) -> None:
+    """Of a value that is no optional: yes; of nothing: no."""
     if site.has(0) and _is_optional(site, site.inp(0)):
         site.same()
     else:
@@ -33,4 +35,5 @@ def presence_of_a_plain_value(site: Site) -> None:
 
 @down("Optional", version=28)
 def optional_types(site: Site) -> None:
+    """Only types were added."""
     site.same()

@@ -35,6 +35,7 @@ def zeros_in_shape(site: Site) -> None:
 
 @down("Shape", version=15)
 def part_of_shape(site: Site) -> None:
+    """A Slice of the whole shape."""
     start, end = site.attr("start", 0), site.attr("end")
     if not start and end is None:
         site.same(drop=["start", "end"])
@@ -45,6 +46,7 @@ def part_of_shape(site: Site) -> None:
 
 @down("Constant", version=12)
 def constant_as_tensor(site: Site) -> None:
+    """Numbers, texts and lists as a tensor."""
     for attribute, dtype in (("value_float", TensorProto.FLOAT), ("value_int", TensorProto.INT64)):
         value, values = site.attr(attribute), site.attr(f"{attribute}s")
         if value is not None:
@@ -64,6 +66,7 @@ def constant_as_tensor(site: Site) -> None:
 
 @down("ConstantOfShape", version=20)
 def constant_of_shape_type(site: Site) -> None:
+    """bfloat16 is made in float and rounded."""
     value = site.attr("value")
     if value is None or value.data_type != TensorProto.BFLOAT16:
         site.same()
@@ -82,6 +85,7 @@ def helper_value(tensor: TensorProto) -> float:
 
 @down("EyeLike", version=22)
 def eye_type(site: Site) -> None:
+    """bfloat16 is made in float and rounded."""
     data = site.inp(0)
     dtype = site.attr("dtype", site.dtype(data))
     if TensorProto.BFLOAT16 not in (dtype, site.dtype(data)):
@@ -94,6 +98,7 @@ def eye_type(site: Site) -> None:
 
 @down("Trilu", version=14)
 def triangle_by_where(site: Site) -> None:
+    """Zero where the column’s distance from the row is on the wrong side."""
     data, dtype = site.inp(0), site.dtype(site.inp(0))
     zero, one = site.long(0), site.long(1)
     rows = site.op("Range", zero, site.squeeze(site.dim(data, -2), 0), one)

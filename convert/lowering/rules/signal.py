@@ -36,6 +36,7 @@ def axis_from_front(site: Site, axis: str, rank: int) -> str:
 
 @down("DFT", version=20)
 def axis_to_attribute(site: Site) -> None:
+    """The input becomes an attribute; a computed one becomes a choice."""
     data, length = site.inp(0), site.inp(1)
     known = site.const(site.inp(2)) if site.has(2) else None
     if not site.has(2) or known is not None:
@@ -52,11 +53,13 @@ def axis_to_attribute(site: Site) -> None:
 
 @up("DFT", version=20)
 def axis_to_input(site: Site) -> None:
+    """The attribute becomes an input."""
     site.same([site.inp(0), site.inp(1), site.long(site.attr("axis", 1))], drop=["axis"])
 
 
 @down("DFT", version=17)
 def dft_by_matrix(site: Site) -> None:
+    """Real and imaginary part times cosines and sines."""
     data, rank, dtype = site.inp(0), site.rank(site.inp(0)), site.dtype(site.inp(0))
     axis = site.attr("axis", 1) % rank
     order = [i for i in range(rank - 1) if i != axis] + [axis]
@@ -179,6 +182,7 @@ class _Wave:
 
 @down("STFT", version=17)
 def stft_by_matrix(site: Site) -> None:
+    """Frames are gathered, weighted by the window, and transformed."""
     signal, dtype = site.inp(0), site.dtype(site.inp(0))
     none = site.tensor_of_no_dims()
     step = site.op("Reshape", site.cast(site.inp(1), T.INT64), none)

@@ -29,12 +29,14 @@ def flat_sampling(site: Site) -> None:
 
 @up("GridSample", version=20)
 def renamed_modes(site: Site) -> None:
+    """The modes have new names."""
     mode = site.attr("mode", "bilinear")
     site.same(mode=NEW_MODES.get(mode, mode))
 
 
 @down("GridSample", version=16)
 def sampling_before_16(site: Site) -> None:
+    """By gathering and weighting."""
     mode = site.attr("mode", "bilinear")
     sample_by_gather(site, NEW_MODES.get(mode, mode))
 
@@ -175,6 +177,7 @@ class _Sampler:
 
 @up("RoiAlign", version=16)
 def pixels_from_corner(site: Site) -> None:
+    """What was the only way has a name."""
     site.same(coordinate_transformation_mode="output_half_pixel")
 
 
