@@ -13,6 +13,8 @@ COMMANDS = {
     "show": ("artifacts.commands.show:command", "One version in full, or how to fetch it with standard tools."),
     "pull": ("artifacts.commands.pull:command", "Fetch one target's files, every byte checked."),
     "verify": ("artifacts.commands.verify:command", "Check a version, a target, or a pulled folder."),
+    "push": ("artifacts.commands.transfer:push_command", "Push a version or channel to an OCI registry."),
+    "copy": ("artifacts.commands.transfer:copy_command", "Copy between registry folder, OCI registry and archive."),
     "import": ("artifacts.commands.add:import_command", "Register an artifact that was built elsewhere."),
     "attach": ("artifacts.commands.add:attach_command", "Attach a result or report to what is published."),
     "seal": ("artifacts.commands.add:seal_command", "Publish a draft although targets are missing."),

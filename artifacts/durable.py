@@ -13,7 +13,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from artifacts.digest import CHUNK
@@ -118,6 +118,20 @@ def copy_hashed(source: Path, target: Path, *, mode: int = 0o444) -> tuple[str, 
         finally:
             os.close(descriptor)
     return f"sha256:{state.hexdigest()}", size
+
+
+def write_hashed(chunks: Iterable[bytes], target: Path, *, mode: int = 0o444) -> str:
+    """Write chunks into a new file, synced; returns the digest of what was written."""
+    state = hashlib.sha256()
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        for chunk in chunks:
+            state.update(chunk)
+            write_all(descriptor, chunk)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return f"sha256:{state.hexdigest()}"
 
 
 def link_durable(source: Path, target: Path) -> bool:

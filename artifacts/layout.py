@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from artifacts.durable import (
     temporary_path,
     touch,
     write_durable,
+    write_hashed,
     writing,
 )
 from artifacts.errors import RegistryError
@@ -181,6 +182,18 @@ class Layout:
             except BaseException:
                 discard(temporary)
                 raise
+
+    def put_stream(self, chunks: Iterable[bytes], digest: Digest) -> bool:
+        """Store a stream as a blob; False, and nothing stored, where its content isn't what ``digest`` says."""
+        temporary = temporary_path(self.temporary, "blob")
+        with writing(f"storing {digest}"):
+            try:
+                if write_hashed(chunks, temporary) != digest:
+                    return False
+                temporary.rename(self.blob_path(digest))
+                return True
+            finally:
+                discard(temporary)
 
     def _kept(self, path: Path, digest: Digest, size: int) -> bool:
         """Whether a blob is there already; one of another size is hashed and, being wrong, replaced by the caller."""

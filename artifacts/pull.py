@@ -14,7 +14,7 @@ import msgspec
 
 from artifacts.attach import find_attachments
 from artifacts.digest import Digest, sha256_file
-from artifacts.durable import copy_hashed, fsync_folder, make_folders, reading, temporary_path
+from artifacts.durable import copy_hashed, fsync_folder, link_durable, make_folders, reading, temporary_path
 from artifacts.errors import RegistryError, UsageError, disk_full
 from artifacts.layout import Layout, corrupt_blob, missing_blob
 from artifacts.manifest import MANIFEST_NAME, RECORD_NAMES, SIGNATURE_NAME
@@ -46,13 +46,22 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pull(
-    root: Path, text: str, out: Path | None = None, *, target: str = "", soc: str = "", trust: Trust | None = None
+    root: Path,
+    text: str,
+    out: Path | None = None,
+    *,
+    target: str = "",
+    soc: str = "",
+    trust: Trust | None = None,
+    take: bool = False,
 ) -> Pulled:
     """Pull one target of ``name``, ``name:version``, ``name:channel`` or ``name@sha256:…`` into the folder ``out``.
 
     Without ``out`` it is a folder of the working directory, named after the model and the target. A folder that an
     earlier pull made is replaced as a whole; any other folder with something in it is refused. The newest run record
-    and the signature of the files come along. With ``trust`` the signatures are judged before anything is written.
+    and the signature of the files come along. With ``trust`` the signatures are judged before anything is written. With
+    ``take`` files are linked out of the registry instead of copied: only for one that is about to be deleted, and whose
+    blobs were hashed when they came.
 
     Raises:
         UsageError: CNV-2404 (no reference), CNV-2405 (``out`` is in use).
@@ -82,7 +91,7 @@ def pull(
     )
     if not pulled.already:
         _check_free(out)
-        _write_folder(layout, layers, out)
+        _write_folder(layout, layers, out, take=take)
     return pulled
 
 
@@ -128,7 +137,7 @@ def _is_pulled(out: Path) -> bool:
         return False
 
 
-def _write_folder(layout: Layout, layers: tuple[Descriptor, ...], out: Path) -> None:
+def _write_folder(layout: Layout, layers: tuple[Descriptor, ...], out: Path, *, take: bool) -> None:
     parent = out.absolute().parent
     temporary = temporary_path(parent, f".{out.name}.part")
     with _pulling(f"pulling into {out}"):
@@ -136,7 +145,11 @@ def _write_folder(layout: Layout, layers: tuple[Descriptor, ...], out: Path) -> 
         temporary.mkdir()
         try:
             for layer in layers:
-                _copy_blob(layout, layer, temporary / layer.title)
+                path = temporary / layer.title
+                if take and link_durable(layout.blob_path(layer.digest), path):
+                    path.chmod(0o644)
+                else:
+                    _copy_blob(layout, layer, path)
             fsync_folder(temporary)
             _put_in_place(temporary, out)
             fsync_folder(parent)

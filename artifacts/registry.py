@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from artifacts.digest import Digest, canonical_json
+from artifacts.digest import Digest
 from artifacts.durable import fsync_folder, make_folders, reading, temporary_path, write_durable, writing
-from artifacts.errors import RegistryError
+from artifacts.errors import RegistryError, UsageError
 from artifacts.layout import Layout
 from artifacts.names import RESERVED_PARTS, check_name
 from artifacts.rules import ChannelRule
@@ -18,6 +18,7 @@ from artifacts.strictjson import parse_as
 
 REGISTRY_FILE = "registry.json"
 FORMAT = 1
+NEW_REGISTRY = b'{"version":1}\n'
 NETWORK_FILE_SYSTEMS = (
     "nfs",
     "nfs4",
@@ -44,11 +45,37 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def default_root() -> Path:
-    """The registry where neither ``--registry`` nor ``CONVERT_REGISTRY`` names one."""
+    """The registry folder where ``--registry`` names none: ``CONVERT_REGISTRY``, else one in the user's data folder.
+
+    Raises:
+        UsageError: CNV-2434, when the variable names an OCI registry and a folder is needed.
+    """
     if chosen := os.environ.get("CONVERT_REGISTRY"):
-        return Path(chosen).expanduser()
+        return folder_of(chosen)
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(data).expanduser() / "model-convert" / "registry"
+
+
+def folder_of(registry: str) -> Path:
+    """The folder that a registry's name means.
+
+    Raises:
+        UsageError: CNV-2434, when it is an OCI registry.
+    """
+    if registry.startswith(("oci://", "oci:/")):
+        raise UsageError(
+            "CNV-2434",
+            f"{registry} is an OCI registry, and this needs a registry folder",
+            hint="copy what it is about into a folder with `artifacts copy`, and push the result back",
+        )
+    return Path(registry).expanduser()
+
+
+def root_of(registry: str) -> Path | None:
+    """The folder that ``--registry`` means; None where it names an OCI registry (``oci://…``)."""
+    if registry.startswith("oci://"):
+        return None
+    return Path(registry).expanduser() if registry else default_root()
 
 
 class Registry:
@@ -129,7 +156,7 @@ class Registry:
                     f"{self.root} is no registry and not empty: it holds {_some(tuple(foreign))}",
                     hint=f"""choose an empty folder; to adopt OCI layouts there: echo '{{"version":1}}' > {path}""",
                 )
-            write_durable(path, canonical_json(policy) + b"\n", temporary=temporary_path(self.root, ".registry.json"))
+            write_durable(path, NEW_REGISTRY, temporary=temporary_path(self.root, ".registry.json"))
             fsync_folder(self.root)
 
     def twins(self, digest: Digest, size: int, *, besides: Layout) -> tuple[Path, ...]:

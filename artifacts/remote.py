@@ -20,13 +20,13 @@ import msgspec
 from artifacts.digest import CHUNK, Digest, sha256_bytes
 from artifacts.durable import write_all
 from artifacts.errors import RegistryError, UsageError
+from artifacts.http_options import HttpOptions
 from artifacts.names import NAME_PATTERN, TAG_PATTERN
 from artifacts.oci import INDEX_TYPE, MANIFEST_TYPE, Descriptor, document, parse_index
 from artifacts.remote_http import (
     CONNECT_TRIES,
     RETRIED,
     TRIES,
-    HttpOptions,
     Transport,
     failed,
     read_answer,
@@ -150,16 +150,19 @@ class Remote:
             os.ftruncate(descriptor, size)
             os.lseek(descriptor, size, os.SEEK_SET)
             started = size
-            self._download(descriptor, blob, state, size, what)
+            whole = self._download(descriptor, blob, state, size, what)
             if f"sha256:{state.hexdigest()}" == blob.digest:
                 return
             os.ftruncate(descriptor, 0)
-            if not started:
+            if whole and not started:
                 break
         raise _other_content(what, blob.digest)
 
-    def _download(self, descriptor: int, blob: Descriptor, state: Any, size: int, what: str) -> None:
-        """Append from ``size`` on, with a new request after each break, as long as there is progress."""
+    def _download(self, descriptor: int, blob: Descriptor, state: Any, size: int, what: str) -> bool:
+        """Append from ``size`` on, with a new request after each break, as long as there is progress.
+
+        False where the registry refused to go on in the middle.
+        """
         idle = 0
         while size < blob.size:
             response = self._send(
@@ -167,13 +170,13 @@ class Remote:
             )
             if response.status_code == 416 and size:
                 response.close()
-                return
+                return False
             skip = size if response.status_code == 200 else 0
             if response.status_code not in (200, 206):
                 raise failed(response, f"reading {what}")
             before = size
             try:
-                for chunk in _after(response.iter_raw(CHUNK), skip):
+                for chunk in _after(response.iter_raw(), skip):
                     self.transport.check_deadline()
                     size += len(chunk)
                     if size > blob.size:
@@ -190,6 +193,7 @@ class Remote:
                     raise _other_content(what, blob.digest)
             finally:
                 response.close()
+        return True
 
     def put_blob(self, path: Path, digest: Digest, size: int, *, mount_from: str = "") -> bool:
         """Upload a file as a blob in one streamed PUT; False where it was mounted from another repository.

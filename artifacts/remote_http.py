@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import httpx
-import msgspec
 
 from artifacts.errors import RegistryError, UsageError
+from artifacts.http_options import HttpOptions
 from artifacts.remote_auth import Credentials, find_credentials, is_loopback, may_send_to, parse_challenge
 from artifacts.strictjson import parse_json
 
@@ -29,15 +29,6 @@ MAX_REDIRECTS = 5
 ANSWER_BYTES = 4 << 20
 RETRIED = (429, 500, 502, 503, 504)
 Body = Callable[[], Iterator[bytes]]
-
-
-class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to talk to a registry. ``deadline``: seconds for all requests together; 0 for none."""
-
-    insecure_http: bool = False
-    """Plain HTTP to other machines as well; to this machine it is always allowed."""
-    ca: Path | None = None
-    deadline: float = 0.0
 
 
 class Transport:

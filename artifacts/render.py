@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import socket
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import click
 import msgspec
 
 from artifacts.errors import UsageError
+from artifacts.registry import folder_of
 
 registry_option = click.option(
     "--registry",
-    type=click.Path(file_okay=False, path_type=Path),
+    callback=lambda _context, _option, value: folder_of(value) if value else None,
     default=None,
     help="The registry folder.  [default: $CONVERT_REGISTRY, else ~/.local/share/model-convert/registry]",
+)
+any_registry_option = click.option(
+    "--registry",
+    envvar="CONVERT_REGISTRY",
+    default="",
+    help="A registry folder, or oci://HOST/PROJECT.  [default: $CONVERT_REGISTRY, else the folder in ~/.local/share]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
@@ -33,6 +42,30 @@ signatures_option = click.option(
     default=None,
     help="What to do without a trusted signature.  [default: enforce with --key or for prod, else warn]",
 )
+
+_HTTP = (
+    click.option("--insecure-http", is_flag=True, help="Talk plain HTTP to an oci:// registry on another machine."),
+    click.option(
+        "--ca", type=click.Path(path_type=Path), envvar="CONVERT_CA_BUNDLE", help="Certificates to trust (PEM)."
+    ),
+    click.option("--deadline", type=click.FloatRange(min=0), default=0.0, help="Seconds for all requests together."),
+)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def http_options(command: F) -> F:
+    """The options of commands that may talk to an OCI registry; they arrive as one value ``http``."""
+
+    @functools.wraps(command)
+    def gathered(*args: Any, insecure_http: bool, ca: Path | None, deadline: float, **rest: Any) -> Any:
+        from artifacts.http_options import HttpOptions
+
+        return command(*args, http=HttpOptions(insecure_http=insecure_http, ca=ca, deadline=deadline), **rest)
+
+    for option in reversed(_HTTP):
+        gathered = option(gathered)
+    return cast(F, gathered)
+
 
 actor_option = click.option("--actor", envvar="CONVERT_ACTOR", default="", help="Who.  [default: user@host]")
 
@@ -57,21 +90,30 @@ def print_json(value: Any, **extra: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table that fits the terminal; piped, it isn't cut."""
+    """Print a table that fits the terminal; piped, it is plain columns, never cut."""
+    if not sys.stdout.isatty():
+        _print_columns([columns, *rows])
+        return
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 500
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
+
+
+def _print_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Columns two spaces apart, without the library that draws tables: a pipe needs no drawing."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
 
 
 def size_text(count: int) -> str:

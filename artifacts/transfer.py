@@ -46,7 +46,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
 def closure(layout: Layout, refs: tuple[LayoutRef, ...], tags: Iterable[str]) -> tuple[LayoutRef, ...]:
     """The refs to push so that ``tags`` arrive whole, in the order in which they may appear.
 
-    A version brings its targets' tags, both bring what is attached to them; a channel brings its version and its events.
+    A version brings its targets' tags, both what is attached to them; a channel brings its version and its events.
 
     Raises:
         RegistryError: CNV-9006 to CNV-9008.
@@ -106,7 +106,8 @@ def push(layout: Layout, tags: tuple[str, ...], remote: Remote, *, mount_from: s
         mount_from: Another repository of the same registry that may have the blobs already.
 
     Raises:
-        RegistryError: CNV-9065 (a version or event is there with other content), CNV-9060 to CNV-9066.
+        RegistryError: CNV-9065 (a version or event is there with other content), CNV-9067 (a channel there was moved
+            since), CNV-9060 to CNV-9066.
     """
     refs = closure(layout, layout.refs(), tags)
     present = {ref.tag: _remote_digest(remote, ref) for ref in refs}
@@ -118,6 +119,7 @@ def push(layout: Layout, tags: tuple[str, ...], remote: Remote, *, mount_from: s
                 f" {present[ref.tag]}, not {ref.descriptor.digest}",
                 hint="a version never changes; publish under another version, or find out who pushed the other one",
             )
+    _refuse_behind({ref.tag for ref in refs}, remote.tags() if any(map(_is_pointer, refs)) else (), str(remote.address))
     missing = tuple(ref for ref in refs if present[ref.tag] != ref.descriptor.digest)
     uploaded, blobs = 0, _blobs(layout, missing)
     for blob in blobs:
@@ -133,6 +135,18 @@ def push(layout: Layout, tags: tuple[str, ...], remote: Remote, *, mount_from: s
         uploaded=uploaded,
         already=not missing,
     )
+
+
+def _refuse_behind(coming: set[str], there: Iterable[str], where: str) -> None:
+    """Refuse to move a channel back: the place has events of it that do not come along."""
+    for tag in there:
+        event = _EVENT.fullmatch(tag)
+        if event and event.group(1) in coming and tag not in coming:
+            raise RegistryError(
+                "CNV-9067",
+                f"the channel {event.group(1)} was moved in {where} since ({tag})",
+                hint="copy the channel from there first, then promote again",
+            )
 
 
 def _is_pointer(ref: LayoutRef) -> bool:
@@ -179,8 +193,15 @@ def _put(layout: Layout, ref: LayoutRef, remote: Remote) -> None:
 # -------------------------------------------------------------------------------------------------------------- fetch
 
 
-def fetch_documents(remote: Remote, layout: Layout, tag: str, *, depth: int = 2) -> LayoutRef:
+def fetch_documents(remote: Remote, layout: Layout, tag: str, *, depth: int = 1, small: int = DOC_BYTES) -> LayoutRef:
     """Bring a tag's manifest, its targets' manifests and all small documents into a layout; no weights.
+
+    Args:
+        remote: The repository.
+        layout: The layout, which exists.
+        tag: A tag or digest.
+        depth: 0 to leave out the manifests that an index lists.
+        small: Layers up to this many bytes are documents.
 
     Raises:
         RegistryError: CNV-9002 (no such tag), CNV-9060 to CNV-9064.
@@ -191,11 +212,11 @@ def fetch_documents(remote: Remote, layout: Layout, tag: str, *, depth: int = 2)
             "CNV-9002", f"{remote.address} has no {tag}", hint=f"`artifacts show {remote.address}` lists what there is"
         )
     ref = LayoutRef(tag="" if tag.startswith("sha256:") else tag, descriptor=found.descriptor)
-    _store_documents(remote, layout, found, depth)
+    _store_documents(remote, layout, found, depth, small)
     return ref
 
 
-def _store_documents(remote: Remote, layout: Layout, found: Found, depth: int) -> None:
+def _store_documents(remote: Remote, layout: Layout, found: Found, depth: int, small: int) -> None:
     layout.put_bytes(found.data)
     what = f"the manifest {found.descriptor.digest}"
     if found.descriptor.media_type == INDEX_TYPE:
@@ -204,11 +225,10 @@ def _store_documents(remote: Remote, layout: Layout, found: Found, depth: int) -
             inner = remote.find_manifest(child.digest)
             if inner is None:
                 raise RegistryError("CNV-9006", f"{remote.address} lacks {child.digest}", hint="push the version again")
-            _store_documents(remote, layout, inner, depth - 1)
+            _store_documents(remote, layout, inner, depth - 1, small)
     elif found.descriptor.media_type == MANIFEST_TYPE:
         image = parse_image(found.data, what)
-        small = [blob for blob in (image.config, *image.layers) if blob.size <= DOC_BYTES]
-        fetch_blobs(remote, layout, small)
+        fetch_blobs(remote, layout, [blob for blob in (image.config, *image.layers) if blob.size <= small])
     else:
         raise RegistryError(
             "CNV-9008",
@@ -312,10 +332,11 @@ def set_refs(layout: Layout, refs: list[LayoutRef], where: str) -> tuple[str, ..
     """Write refs in one rename; a version that is here already must be the same.
 
     Raises:
-        RegistryError: CNV-9065.
+        RegistryError: CNV-9065, CNV-9067 (a channel here was moved since).
     """
     events = {ref.tag: ref.descriptor.digest for ref in refs if _EVENT.fullmatch(ref.tag)}
     with layout.edit() as edit:
+        _refuse_behind({ref.tag for ref in refs}, [ref.tag for ref in edit.refs()], str(layout.root))
         for ref in refs:
             present = edit.find(ref.tag)
             if present is not None and present.digest != ref.descriptor.digest and not _is_pointer(ref):

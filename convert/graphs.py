@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from artifacts.digest import FileEntry, file_entries
 from convert.arrays import Array, load_npz, save_npz
 from convert.bigmodel import externalize, is_external, link_or_copy, nbytes, place_weights
+from convert.errors import LoadError
 from convert.values import Dim, OnnxGraph, TensorSpec
 
 MODEL = "model.onnx"
@@ -26,8 +28,15 @@ PRODUCER = "model-convert"
 
 
 def read_model(path: Path) -> ModelProto:
-    """The proto of a model file, external data left where it is."""
-    return onnx.load(str(path), load_external_data=False)
+    """The proto of a model file, external data left where it is. Raises :class:`LoadError` (CNV-3016)."""
+    try:
+        return onnx.load(str(path), load_external_data=False)
+    except DecodeError as error:
+        raise LoadError(
+            "CNV-3016",
+            f"{path.name} is damaged: its protobuf can't be read ({path.stat().st_size:,} bytes)",
+            hint="download or export it again",
+        ) from error
 
 
 def write_model(model: ModelProto, folder: Path, *, weights_from: Path, link: bool = True) -> tuple[str, ...]:

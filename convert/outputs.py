@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from artifacts.digest import FileEntry, canonical_json, sha256_file
+from artifacts.digest import canonical_json, sha256_bytes
 from convert.report.data import report_data
 from convert.report.html import render_report
 from convert.request import Conversion, Request, TargetResult
@@ -32,20 +33,29 @@ def write_artifact(artifact: CompiledArtifact, folder: Path) -> Path:
     Copied, not linked: whoever edits a file in the folder must not change the cache or the registry.
     """
     for entry in artifact.files:
-        _place(artifact.path(entry.name), folder / entry.name, entry)
+        _place(artifact.path(entry.name), folder / entry.name)
     return folder / artifact.files[0].name
 
 
-def _place(source: Path, destination: Path, entry: FileEntry) -> None:
-    if destination.is_file() and destination.stat().st_size == entry.bytes and sha256_file(destination) == entry.sha256:
+def _place(source: Path, destination: Path) -> None:
+    if _is_copy(source, destination):
         return
     destination.parent.mkdir(parents=True, exist_ok=True)
     partial = destination.with_name(f".{destination.name}.partial")
     try:
+        # With the times of the source: a copy that nobody touched since is known by them.
         shutil.copyfile(source, partial)
+        shutil.copystat(source, partial)
         partial.replace(destination)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _is_copy(source: Path, destination: Path) -> bool:
+    if not destination.is_file():
+        return False
+    ours, theirs = source.stat(), destination.stat()
+    return (ours.st_size, ours.st_mtime_ns) == (theirs.st_size, theirs.st_mtime_ns)
 
 
 def write_validation_files(result: TargetResult, report: ValidationReport, folder: Path) -> None:
@@ -58,7 +68,38 @@ def write_validation_files(result: TargetResult, report: ValidationReport, folde
 
 
 def write_report(conversion: Conversion, result: TargetResult, ops: Mapping[str, int]) -> Path:
-    """Write ``report.html`` of one target; ``ops`` counts the operators of the graph that was compiled."""
-    data = report_data(conversion, [result], ops={result.target: ops}, finished=time.strftime("%Y-%m-%d %H:%M %Z"))
+    """Write ``report.html`` of one target; ``ops`` counts the operators of the graph that was compiled.
+
+    Where every stage came from the cache, the report of the run that made them says more than one of a run that did
+    nothing, and stays as long as it says the same.
+    """
     path = Path(result.folder) / REPORT
-    return replace_file(path, render_report(data).encode())
+    mark = _mark(conversion, result)
+    if all(run.cached for run in result.stages) and _ends_with(path, mark):
+        return path
+    data = report_data(conversion, [result], ops={result.target: ops}, finished=time.strftime("%Y-%m-%d %H:%M %Z"))
+    return replace_file(path, render_report(data).encode() + mark)
+
+
+def _mark(conversion: Conversion, result: TargetResult) -> bytes:
+    """An HTML comment with the digest of everything that a report says but the times."""
+    said = [
+        conversion.name,
+        conversion.model,
+        conversion.versions,
+        result.status,
+        [run.digest for run in result.stages],
+        result.artifact,
+        result.verdict,
+        result.error,
+    ]
+    return f"\n<!-- {sha256_bytes(canonical_json(said))} -->\n".encode()
+
+
+def _ends_with(path: Path, mark: bytes) -> bool:
+    try:
+        with path.open("rb") as stream:
+            stream.seek(-len(mark), os.SEEK_END)
+            return stream.read() == mark
+    except OSError:
+        return False

@@ -20,7 +20,7 @@ import msgspec
 from artifacts.digest import canonical_json, sha256_bytes, sha256_file
 from artifacts.errors import disk_full
 from artifacts.names import default_name
-from convert.backends import backend_names
+from convert.backends import backend_names, knows_backend
 from convert.cache import Cache
 from convert.errors import EXPECTED, ConvertError, UnsupportedOps, UsageError
 from convert.gate import gate_failed, judge
@@ -227,9 +227,9 @@ class _Run:
 
     def _publish(self, name: str, model: ModelFile, results: list[TargetResult]) -> Conversion:
         ended = self._ended(name, model, results)
-        self._reported(ended)
         if ended.error or self.request.until != "publish" or not self.request.publish:
-            return ended
+            return self._reported(ended)
+        self._reported(ended)
         try:
             with self._guarded("publish"):
                 self.stages.tell(Event(target="", stage="publish"))
@@ -411,7 +411,7 @@ def unsupported(checked: CheckedGraph, *, strict: bool) -> UnsupportedOps:
 def _resolve(texts: Sequence[str], *, compiles: bool) -> list[Target]:
     """Targets by name, each once; where the run compiles, only those that a backend serves."""
     found = {target.name: target for target in map(find_target, texts)}
-    lacking = sorted(name for name, target in found.items() if target.backend not in backend_names())
+    lacking = sorted(name for name, target in found.items() if not knows_backend(target.backend))
     if lacking and compiles:
         raise UsageError(
             "CNV-2006",

@@ -7,7 +7,6 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +24,7 @@ from convert.errors import (
     UnsupportedOps,
 )
 from convert.host import Answer, Limits, StageBug, StageHost, Worker, WorkerDied
+from convert.installed import installed, normalized
 from convert.request import StageRun
 from convert.values import CheckedGraph, CompiledArtifact, LoadedModel, OnnxGraph, ValidationReport, Value, moved
 
@@ -225,12 +225,8 @@ def died(stage: str, death: WorkerDied) -> ConvertError:
 def tool_versions(names: tuple[str, ...]) -> dict[str, str]:
     """Versions of distributions, of Python, and the digest of this program's own code."""
     versions = {"python": platform.python_version(), "machine": platform.machine(), "model-convert": code_digest()}
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "missing"
-    return versions
+    found = installed()
+    return {**versions, **{name: found.get(normalized(name), "missing") for name in names}}
 
 
 @functools.cache

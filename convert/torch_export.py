@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +15,8 @@ import torch
 from convert.arrays import Array
 from convert.graphs import EXTERNAL_FROM
 from convert.loading.torch_models import Call, OpenModel, to_array
+from convert.loading.user_code import one_line as plain_line
 from convert.values import DimRange, LoadedModel, TensorSpec
-
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
-GLYPHS = re.compile(r"[^\x00-\x7f\u4e00-\u9fff]+")
 
 
 class ExporterFailed(Exception):
@@ -40,7 +37,8 @@ class TorchRun:
 def run_torch(model: OpenModel, call: Call) -> TorchRun:
     """Run a model in inference mode on one call. Raises :class:`ExporterFailed` with torch's own words in one line."""
     try:
-        with torch.inference_mode():
+        # Without the profiling executor, which compiles a script anew in its first runs: we run it a few times only.
+        with torch.inference_mode(), torch.jit.optimized_execution(False):
             result = model.run(call)
     except Exception as error:
         raise ExporterFailed(f"the model itself fails on the sample: {one_line(error)}") from error
@@ -258,13 +256,8 @@ def tidy(folder: Path) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says, without colours, glyphs, C++ frames and the graph that torch prints behind it."""
+    """What an exception says in one line; of an exporter's own wrappers, what they wrap."""
     cause = error
     while cause.__cause__ is not None and type(cause).__module__.startswith("torch.onnx"):
         cause = cause.__cause__
-    text = GLYPHS.sub("", ANSI.sub("", str(cause))).strip()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = lines[0] if lines else ""
-    if said.startswith(("Failed to", "The following operation failed")) and len(lines) > 1:
-        said = lines[-1]
-    return f"{type(cause).__name__}: {said[:400]}" if said else type(cause).__name__
+    return plain_line(cause)

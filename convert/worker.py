@@ -35,6 +35,8 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Serve until the connection closes."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    # Idle threads of OpenMP sleep instead of spinning: stages share the machine with each other.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for module in sys.argv[2:]:
         importlib.import_module(module)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

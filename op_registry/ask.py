@@ -39,22 +39,16 @@ class Ask:
         self.dtypes = [(place[0] == "o", int(place.removeprefix("o"))) for place in sorted(places)]
         self.values = sorted({int(clause.key) for clause in clauses if clause.subject == "input" and _deep(clause)})
         self._known: dict[Signature, tuple[Finding, ...]] = {}
-        plain = not self.rules and not verdict.findings and len(self.types) == 1 and self.types[0][0].isdigit()
-        self.quick = int(self.types[0][0]) if plain else -1
-        """The only thing to ask is whether the type of this input is taken; -1: there is more."""
+        self.quick = not self.rules and not verdict.findings and [place for place, _ in self.types] == ["0"]
+        """The only thing to ask is whether the type of the first input is taken."""
 
     @property
     def idle(self) -> bool:
         """Whether no node needs to be looked at: the verdict holds for all."""
         return not self.rules and not self.types
 
-    def taken(self, proto: Any, scope: Scope) -> bool:
-        """For ``quick`` operators: whether the input's type is taken (or isn't known, which refuses nothing)."""
-        inputs = proto.input
-        if len(inputs) <= self.quick:
-            return True
-        name = inputs[self.quick]
-        dtype = scope.types.get(name) or scope.dtype(name)
+    def takes(self, dtype: str) -> bool:
+        """For ``quick`` operators: whether a type of the first input is taken (an unknown one refuses nothing)."""
         return not dtype or dtype in self.types[0][1]
 
     def look(self, proto: Any, scope: Scope) -> tuple[Finding, ...]:

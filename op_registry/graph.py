@@ -6,7 +6,7 @@ Reads an ``onnx.ModelProto`` in memory and nothing else; no tensor's data is tou
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -296,7 +296,9 @@ def _path_in(written: Mapping[str, str]) -> str:
 LONGEST_SCOPES = 4096
 
 
-def _path_of(parts: Iterable[str]) -> str:
+def _path_of(parts: Sequence[str]) -> str:
+    if len(parts) == 1:
+        return parts[0]
     path: list[str] = []
     for part in parts:
         if path and part.startswith(path[-1] + "."):

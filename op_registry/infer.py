@@ -69,22 +69,39 @@ def possible_types(nodes: Iterable[Any], names: Iterable[tuple[str, str]], scope
     return found - {""}
 
 
-def follow_types(nodes: Iterable[Any], pairs: Iterable[tuple[str, str]], scope: Scope, opset: int) -> None:
-    """Give the outputs of all nodes the types that follow, in the order of the graph."""
+def follow_types(nodes: Iterable[Any], pairs: Iterable[tuple[str, str]], scope: Scope, opset: int) -> list[str]:
+    """Give the outputs of all nodes the types that follow, in the order of the graph; the type of each first input."""
     for value in (*scope.infos, *scope.tensors):
         scope.stated(value)
     types, known = scope.types, scope.types.get
-    plans = {name: (same_as(*name, opset), output_plan(*name, opset)) for name in set(pairs)}
+    firsts: list[str] = []
+    tell = firsts.append
+    kinds = set(pairs)
+    simple = {name for name in kinds if same_as(*name, opset) == 0}
+    plans = {name: output_plan(*name, opset) for name in kinds}
     for node, name in zip(nodes, pairs, strict=True):
-        source, plan = plans[name]
-        if source < 0:
-            propagate(node, scope, plan)
-            continue
+        try:
+            value = node.input[0]
+        except IndexError:
+            first = ""
+        else:
+            first = known(value) or scope.dtype(value)
+        tell(first)
+        if name not in simple:
+            propagate(node, scope, plans[name])
+        elif first:
+            types[node.output[0]] = first
+    return firsts
+
+
+def first_types(nodes: Iterable[Any], scope: Scope) -> list[str]:
+    """The type of each node's first input, where the graph states its types."""
+    known = scope.types.get
+    found = []
+    for node in nodes:
         inputs = node.input
-        if len(inputs) > source:
-            first = inputs[source]
-            if dtype := known(first) or scope.dtype(first):
-                types[node.output[0]] = dtype
+        found.append((known(inputs[0]) or scope.dtype(inputs[0])) if inputs else "")
+    return found
 
 
 def plain(text: str) -> str:

@@ -18,7 +18,7 @@ from op_registry.ask import Ask
 from op_registry.conditions import graph_holds
 from op_registry.graph import MAIN_DOMAINS, Scope, module_path
 from op_registry.graph_facts import graph_facts
-from op_registry.infer import follow_types, possible_types
+from op_registry.infer import first_types, follow_types, possible_types
 from op_registry.opsets import best_opset
 from op_registry.overlay import SiteRow, rows_for
 from op_registry.support import GRAPH, Name, SupportTable, load_support
@@ -95,7 +95,7 @@ class Judge:
         """Judge the graph as a whole, its nodes, and then each local function once."""
         graph = self.model.graph
         nodes = list(graph.node)
-        pairs = [(node.domain, node.op_type) for node in nodes]
+        pairs = names_of(nodes)
         self._whole(Counter(pairs))
         self._nodes(nodes, Scope(None, graph), self.opsets, "", pairs)
         for (_, name), function in self.functions.items():
@@ -133,23 +133,21 @@ class Judge:
         pairs: list[Name] | None = None,
     ) -> None:
         """Judge the nodes of one graph, body or function in order."""
-        pairs = pairs or [(node.domain, node.op_type) for node in nodes]
+        pairs = pairs or names_of(nodes)
         names = Counter(pairs)
         self.nodes += len(nodes)
         self.names.update((main(domain), op) for domain, op in names)
-        verdicts = {name: self._verdict(name, opsets) for name in names}
-        asks = self._asks(verdicts, nodes, pairs, scope, opsets)
+        asks = self._asks(names, nodes, pairs, scope, opsets)
         bodies = {name for name in names if has_body(*name)}
         busy = {name for name, ask in asks.items() if not ask.idle or ask.verdict.findings or name in bodies}
+        busy -= self._fine({name: asks[name] for name in busy - bodies}, nodes, pairs, scope, opsets)
         self.counts["ok"] += sum(count for name, count in names.items() if name not in busy)
         titles = {name: display(*name) for name in busy}
         for node, name in zip(nodes, pairs, strict=True):
             if name not in busy:
                 continue
             ask = asks[name]
-            if ask.quick >= 0 and ask.taken(node, scope):
-                self.counts["ok"] += 1
-            elif found := ask.verdict.findings if ask.idle else ask.look(node, scope):
+            if found := ask.verdict.findings if ask.idle else ask.look(node, scope):
                 self._add(node, titles[name], found, prefix)
             else:
                 self.counts["ok"] += 1
@@ -158,25 +156,45 @@ class Judge:
 
     def _asks(
         self,
-        verdicts: Mapping[Name, Verdict],
+        names: Iterable[Name],
         nodes: list[Proto],
         pairs: list[Name],
         scope: Scope,
         opsets: Mapping[str, int],
     ) -> dict[Name, Ask]:
+        """What the nodes of each operator must be asked; the scope learns constants where they matter."""
+        verdicts = {name: self._verdict(name, opsets) for name in names}
         bodies = any(has_body(*name) for name in verdicts)
         if bodies or not all(verdict.plain for verdict in verdicts.values()):
             learn_constants(nodes, pairs, scope)
         typed = bodies or any(verdict.typed for verdict in verdicts.values())
-        main_opset = opsets.get("", 1)
-        present = possible_types(nodes, verdicts, scope, main_opset) if typed else set()
+        present = possible_types(nodes, verdicts, scope, opsets.get("", 1)) if typed else set()
         casts = self.table.vendor.name == "onnxruntime"
         asks = {name: Ask(verdict, present, casts=casts) for name, verdict in verdicts.items()}
         self._asked += asks.values()
-        stated = scope.graph is not None and len(scope.graph.value_info) + len(scope.graph.output) >= len(nodes)
-        if not stated and (bodies or any(ask.dtypes for ask in asks.values())):
-            follow_types(nodes, pairs, scope, main_opset)
         return asks
+
+    def _fine(
+        self,
+        asks: Mapping[Name, Ask],
+        nodes: list[Proto],
+        pairs: list[Name],
+        scope: Scope,
+        opsets: Mapping[str, int],
+    ) -> set[Name]:
+        """Operators whose nodes all pass by the type of their first input alone; the scope learns types on the way."""
+        quick = {name for name, ask in asks.items() if ask.quick}
+        if not any(ask.dtypes for ask in asks.values()) and not any(has_body(*name) for name in set(pairs)):
+            return set()
+        stated = scope.graph is not None and len(scope.graph.value_info) + len(scope.graph.output) >= len(nodes)
+        if not stated:
+            firsts = follow_types(nodes, pairs, scope, opsets.get("", 1))
+        elif quick:
+            firsts = first_types(nodes, scope)
+        else:
+            return set()
+        met = set(zip(pairs, firsts, strict=True))
+        return quick - {name for name, dtype in met if name in quick and not asks[name].takes(dtype)}
 
     def _bodies(self, node: Proto, scope: Scope, opsets: Mapping[str, int], prefix: str) -> None:
         for item in node.attribute:
@@ -209,6 +227,17 @@ class Judge:
                 hint=hint,
             )
         )
+
+
+def names_of(nodes: Iterable[Proto]) -> list[Name]:
+    """Domain and operator of each node; equal ones are one object, which spares the garbage collector much work."""
+    ops = [node.op_type for node in nodes]
+    domains = [node.domain for node in nodes]
+    if not any(domains):
+        known = {op: ("", op) for op in set(ops)}
+        return [known[op] for op in ops]
+    shared: dict[Name, Name] = {}
+    return [shared.setdefault(name, name) for name in zip(domains, ops, strict=True)]
 
 
 def texts_of(found: tuple[Finding, ...]) -> tuple[str, str]:

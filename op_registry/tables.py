@@ -98,8 +98,8 @@ def parse_opsets(text: str) -> frozenset[int] | None:
         return None
     numbers: set[int] = set()
     for part in text.split():
-        low, _, high = part.partition("-")
-        if not low.isdigit() or not (high or low).isdigit():
+        low, dash, high = part.partition("-")
+        if not low.isdigit() or not (high if dash else low).isdigit():
             raise ValueError(f"{part!r} is no opset or range of opsets")
         first, last = int(low), int(high or low)
         if not 0 < first <= last <= MAX_OPSET:

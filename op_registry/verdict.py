@@ -140,7 +140,7 @@ KERNEL_ARCHS = {
 def _engine(table: SupportTable, name: Name, arch: str) -> list[Finding]:
     """Where the device runs an operator's parts; only where the kernel lists know the architecture.
 
-    A part of several that has no kernel at all says nothing: which parts a node needs depends on the node.
+    A part that only 3-D nodes need (AvgPool3D beside AvgPoolV2) says nothing of the operator as a whole.
     """
     short = KERNEL_ARCHS.get(arch, "")
     kernels = [part for part in table.kernels.get(name, ()) if part.known and part.name not in NO_WORK]
@@ -151,7 +151,8 @@ def _engine(table: SupportTable, name: Name, arch: str) -> list[Finding]:
         where = "AI CPU" if any(part.aicpu for part in slow) else "the host"
         reason = f"{names}: no AI Core kernel on {arch}, runs on {where}"
         return [Finding(state="slow", grade="inferred", reason=reason, source=KERNELS_OF)]
-    if lacking and len(lacking) == len(kernels):
+    lacking = [part for part in lacking if not part.name.endswith("3D") or len(kernels) == 1]
+    if lacking:
         exact = bool(table.version) and in_range(table.version, KERNELS_AT)
         reason = f"CANN 8.1.RC1 has no kernel of {lacking[0].name} for {arch}" + ("" if exact else "; this version may")
         state: State = "refused" if exact else "unknown"

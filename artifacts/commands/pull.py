@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from artifacts.names import parse_ref
-from artifacts.pull import pull
-from artifacts.registry import default_root
-from artifacts.render import json_option, key_option, print_json, registry_option, signatures_option
+from artifacts.pull import Pulled, pull
+from artifacts.registry import root_of
+from artifacts.render import any_registry_option, http_options, json_option, key_option, print_json, signatures_option
 from artifacts.trust import make_trust
+
+if TYPE_CHECKING:
+    from artifacts.http_options import HttpOptions
 
 
 @click.command("pull")
@@ -20,7 +24,8 @@ from artifacts.trust import make_trust
 @click.option("--soc", default="", help="The exact SoC, where a target has several.")
 @key_option
 @signatures_option
-@registry_option
+@any_registry_option
+@http_options
 @json_option
 def command(
     ref: str,
@@ -30,7 +35,8 @@ def command(
     soc: str,
     key: tuple[Path, ...],
     signatures: str | None,
-    registry: Path | None,
+    registry: str,
+    http: HttpOptions,
     as_json: bool,
 ) -> None:
     """Pull REF (NAME, NAME:VERSION, NAME:CHANNEL or NAME@sha256:…) into the folder OUT.
@@ -39,7 +45,17 @@ def command(
     that an earlier pull made is replaced.
     """
     trust = make_trust(key, signatures, tag=parse_ref(ref).tag)
-    pulled = pull(registry or default_root(), ref, out, target=target, soc=soc, trust=trust)
+    root = root_of(registry)
+    if root is None:
+        from artifacts.place import pull_remote
+
+        pulled = pull_remote(registry, ref, out, target=target, soc=soc, trust=trust, options=http)
+    else:
+        pulled = pull(root, ref, out, target=target, soc=soc, trust=trust)
+    _print(pulled, as_json)
+
+
+def _print(pulled: Pulled, as_json: bool) -> None:
     if as_json:
         print_json(pulled)
         return

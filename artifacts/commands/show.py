@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -10,18 +10,40 @@ import msgspec
 from artifacts.fetch_commands import fetch_commands
 from artifacts.listing import Shown, ShownTarget, list_model, show
 from artifacts.names import parse_ref
-from artifacts.registry import Registry, default_root
-from artifacts.render import json_option, number_text, print_json, print_table, registry_option, size_text
+from artifacts.registry import Registry, root_of
+from artifacts.render import (
+    any_registry_option,
+    http_options,
+    json_option,
+    number_text,
+    print_json,
+    print_table,
+    size_text,
+)
+
+if TYPE_CHECKING:
+    from artifacts.http_options import HttpOptions
 
 
 @click.command("show")
 @click.argument("ref")
 @click.option("--fetch-commands", is_flag=True, help="Print how to fetch it with cp, skopeo, jq or curl alone.")
-@registry_option
+@any_registry_option
+@http_options
 @json_option
-def command(ref: str, fetch_commands: bool, registry: Path | None, as_json: bool) -> None:
+def command(ref: str, *, fetch_commands: bool, registry: str, http: HttpOptions, as_json: bool) -> None:
     """Show a version or target: REF is NAME, NAME:VERSION, NAME:CHANNEL or NAME@sha256:…"""
-    store = Registry(registry or default_root())
+    root = root_of(registry)
+    if root is not None:
+        _show(Registry(root), ref, fetch_commands, as_json)
+        return
+    from artifacts.place import remote_view
+
+    with remote_view(registry, ref, whole=False, options=http) as view:
+        _show(Registry(view), ref, fetch_commands, as_json)
+
+
+def _show(store: Registry, ref: str, fetch_commands: bool, as_json: bool) -> None:
     shown = show(store.root, parse_ref(ref))
     if fetch_commands:
         _print_commands(store, shown, as_json)

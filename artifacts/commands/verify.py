@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from artifacts.names import parse_ref
-from artifacts.registry import default_root
-from artifacts.render import json_option, key_option, print_json, registry_option, signatures_option, size_text
+from artifacts.registry import root_of
+from artifacts.render import (
+    any_registry_option,
+    http_options,
+    json_option,
+    key_option,
+    print_json,
+    signatures_option,
+    size_text,
+)
 from artifacts.trust import Trust, check_folder_signature, check_ref, make_trust
 from artifacts.verify import verify_folder, verify_ref
 
 if TYPE_CHECKING:
+    from artifacts.http_options import HttpOptions
     from artifacts.signing import SignatureCheck
 
 
@@ -24,7 +33,8 @@ if TYPE_CHECKING:
 @click.option(
     "--signature", type=click.Path(path_type=Path), help="The signature of a folder, where it lies elsewhere."
 )
-@registry_option
+@any_registry_option
+@http_options
 @json_option
 def command(
     what: str,
@@ -32,28 +42,44 @@ def command(
     key: tuple[Path, ...],
     signatures: str | None,
     signature: Path | None,
-    registry: Path | None,
+    registry: str,
+    http: HttpOptions,
     as_json: bool,
 ) -> None:
     """Hash all files of a version or target in the registry, or of a pulled folder, and judge the signatures."""
     if Path(what).is_dir():
-        trust = make_trust(key, signatures)
-        found = verify_folder(Path(what))
-        checks: tuple[SignatureCheck, ...] = (check_folder_signature(found, trust, signature),)
-        document: dict[str, Any] = {"folder": what, "digest": found.manifest_digest, "checked": found.checked}
-        lines = [f"{what}: {len(found.checked)} files are as their manifest says ({found.manifest_digest})"]
-    else:
-        root = registry or default_root()
-        trust = make_trust(key, signatures, tag=parse_ref(what).tag)
-        stored = verify_ref(root, what)
-        checks = check_ref(root, what, trust)
-        document = {"ref": stored.ref, "digest": stored.digest, "targets": stored.targets}
-        lines = [
-            f"{stored.ref}, {item.soc or item.target}: {item.checked} blobs, {size_text(item.bytes)},"
-            " all as their digests say"
-            for item in stored.targets
-        ]
+        _verify_folder(what, make_trust(key, signatures), signature, as_json)
+        return
+    trust = make_trust(key, signatures, tag=parse_ref(what).tag)
+    root = root_of(registry)
+    if root is not None:
+        _verify_ref(root, what, trust, as_json)
+        return
+    from artifacts.place import remote_view
+
+    with remote_view(registry, what, whole=True, options=http) as view:
+        _verify_ref(view, what, trust, as_json)
+
+
+def _verify_folder(what: str, trust: Trust, signature: Path | None, as_json: bool) -> None:
+    found = verify_folder(Path(what))
+    checks = (check_folder_signature(found, trust, signature),)
     trust.require(checks, what)
+    document = {"folder": what, "digest": found.manifest_digest, "checked": found.checked}
+    lines = [f"{what}: {len(found.checked)} files are as their manifest says ({found.manifest_digest})"]
+    _print(trust, checks, document, lines, as_json)
+
+
+def _verify_ref(root: Path, what: str, trust: Trust, as_json: bool) -> None:
+    stored = verify_ref(root, what)
+    checks = check_ref(root, what, trust)
+    trust.require(checks, what)
+    document = {"ref": stored.ref, "digest": stored.digest, "targets": stored.targets}
+    lines = [
+        f"{stored.ref}, {item.soc or item.target}: {item.checked} blobs, {size_text(item.bytes)},"
+        " all as their digests say"
+        for item in stored.targets
+    ]
     _print(trust, checks, document, lines, as_json)
 
 

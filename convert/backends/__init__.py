@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import cast
 
@@ -27,7 +26,12 @@ BACKENDS: Mapping[str, str] = MappingProxyType(
 
 def backend_names() -> tuple[str, ...]:
     """Every backend that can be loaded: those of the table, then those of other distributions, by name."""
-    return (*BACKENDS, *sorted(set(entry_points(group=GROUP).names) - set(BACKENDS)))
+    return (*BACKENDS, *sorted(name for name in _others() if name not in BACKENDS))
+
+
+def knows_backend(name: str) -> bool:
+    """Whether a backend can be loaded; looks at other distributions only where the table doesn't have it."""
+    return name in BACKENDS or name in _others()
 
 
 def load_backend(name: str) -> Backend:
@@ -37,7 +41,7 @@ def load_backend(name: str) -> Backend:
     """
     if name in BACKENDS:
         return _imported(BACKENDS[name])
-    found = [entry.value for entry in entry_points(group=GROUP, name=name)]
+    found = _others().get(name, [])
     if not found:
         near = difflib.get_close_matches(name, backend_names(), n=1)
         raise UsageError(
@@ -60,6 +64,16 @@ def load_backend(name: str) -> Backend:
             hint="it needs that name, and the methods plan, probe, compile, run and diagnose",
         )
     return backend
+
+
+def _others() -> dict[str, list[str]]:
+    """Backends of other distributions: where each is declared to be."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, list[str]] = {}
+    for entry in entry_points(group=GROUP):
+        found.setdefault(entry.name, []).append(entry.value)
+    return found
 
 
 def _imported(spec: str) -> Backend:

@@ -8,7 +8,6 @@ the same graph gives the same bytes. It needs no process of its own: the stage a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from convert.backends.base import (
 from convert.backends.options import check_options, check_precision, choice
 from convert.backends.recipe import Recipe
 from convert.errors import CompileFailed
+from convert.installed import installed
 from convert.values import CompileOptions, OnnxGraph, Plan
 from op_registry.targets import find_target
 from op_registry.values import Target
@@ -68,11 +68,10 @@ class OnnxRuntimeBackend:
 
     def probe(self, target: Target, environment: Mapping[str, str]) -> Toolchain | Missing:
         """The installed ONNX Runtime; execution providers matter to ``run`` only."""
-        for distribution in ("onnxruntime", "onnxruntime-gpu", "onnxruntime-maca"):
-            try:
-                return Toolchain(name="onnxruntime", version=version(distribution))
-            except PackageNotFoundError:
-                continue
+        found = installed()
+        for distribution in ("onnxruntime", "onnxruntime_gpu", "onnxruntime_maca"):
+            if distribution in found:
+                return Toolchain(name="onnxruntime", version=found[distribution])
         return Missing(
             name="onnxruntime",
             reason="the Python package onnxruntime is not installed",

@@ -46,7 +46,8 @@ def open_pickled(file: ModelFile, options: LoadOptions) -> OpenModel:
     """
     path = Path(file.path)
     scan = scan_file(file)
-    _check_trust(scan, path, options)
+    if not options.allow_pickle:
+        _check_trust(scan, file)
     if scan.kind == "state_dict" and not options.factory:
         raise _needs_factory(path, scan.entries, "a state_dict")
     held = _unpickle(path, options)
@@ -84,7 +85,7 @@ def _open_weights(
         entries = tuple(
             (key, f"tensor {list(value.shape)}") for key, value in weights.items() if hasattr(value, "shape")
         )
-        kind = "safetensors weights" if file.format == "safetensors" else "a checkpoint of weights"
+        kind = "a safetensors file" if file.format == "safetensors" else "a checkpoint with a state_dict"
         raise _needs_factory(path, entries, kind)
     make = import_callable(options.factory, "--factory", beside=path.parent)
     arguments = parse_arguments(options.factory_args)
@@ -122,23 +123,17 @@ def scan_file(file: ModelFile) -> PickleScan:
     return scan
 
 
-def _check_trust(scan: PickleScan, path: Path, options: LoadOptions) -> None:
-    """Refuse what needs code from the file or its imports, unless the user allows it (CNV-3036)."""
-    if options.allow_pickle:
-        return
+def _check_trust(scan: PickleScan, file: ModelFile) -> None:
+    """Refuse a pickle that needs code or imports beyond tensors and plain containers (CNV-3036)."""
+    path = Path(file.path)
     if scan.unsafe:
-        raise _untrusted(path, scan.unsafe)
-    with path.open("rb") as stream:
-        if stream.read(512)[257:262] == b"ustar":
-            raise _untrusted(path, scan.globals)
+        raise _untrusted(path, f"is a pickle that would import {shown_globals(scan.unsafe)}")
+    if file.container == "tar":
+        raise _untrusted(path, "is a tar of the first PyTorch versions, which opens only by running its pickles")
 
 
-def _untrusted(path: Path, names: tuple[str, ...]) -> LoadError:
-    return LoadError(
-        "CNV-3036",
-        f"{path.name} is a pickle that would import {shown_globals(names)}; nothing was run",
-        hint=PICKLE_HINT,
-    )
+def _untrusted(path: Path, what: str) -> LoadError:
+    return LoadError("CNV-3036", f"{path.name} {what}; nothing was run", hint=PICKLE_HINT)
 
 
 def _unpickle(path: Path, options: LoadOptions) -> Any:

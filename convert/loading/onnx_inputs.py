@@ -100,8 +100,7 @@ def onnx_feeds(
     seed: int,
 ) -> Feeds:
     """Samples of an ONNX model, given or random. Raises :class:`UsageError` CNV-2017, CNV-2021 and CNV-2022."""
-    specs, asked = narrowed(specs, texts, dims)
-    ranges = known_dims(specs, asked)
+    ranges = known_dims(specs, narrowed(specs, texts, dims))
     if not given:
         return Feeds(random_samples(specs, value_ranges(texts, specs), ranges, seed), tuple(specs), ranges)
     notes: dict[str, None] = {}

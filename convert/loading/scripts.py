@@ -22,8 +22,8 @@ from convert.loading.zips import open_archive
 from convert.values import LoadOptions, ModelFile, Note
 
 MAX_SOURCE = 64 << 20
-CUDA_DEVICE = re.compile(rb'torch\.device\("cuda(?::\d+)?"\)|(?<=device=)"cuda(?::\d+)?"')
-CUDA_CALL = re.compile(rb"torch\.cuda\((\w+)\)")
+CUDA_DEVICE = re.compile(rb'torch\.device\("cuda(?::\d+)?"(?:, \d+)?\)|(?<=device=)"cuda(?::\d+)?"')
+CUDA_CALL = re.compile(rb"torch\.cuda\(")
 OTHER_DEVICE = re.compile(rb'"(cuda|xpu|npu|mlu|hpu)(?::\d+)?"')
 FILE_ACCESS = re.compile(rb"(?:ops\.aten|torch)\.(save|from_file|load)\(")
 """TorchScript operators that read or write files (aten/src/ATen/native and torch/csrc/jit/runtime/register_*)."""
@@ -81,7 +81,7 @@ def check_source(path: Path, size: int) -> tuple[str, ...]:
                 hint="get the model from a source that you trust, or trace it again without that code",
             )
         devices.update(dict.fromkeys(_devices(source)))
-        left = OTHER_DEVICE.search(rewritten(source)) or CUDA_CALL.search(rewritten(source))
+        left = OTHER_DEVICE.search(rewritten(source))
         if left is not None:
             raise LoadError(
                 "CNV-3030",
@@ -100,7 +100,8 @@ def _devices(source: bytes) -> Iterator[str]:
 def rewritten(source: bytes) -> bytes:
     """TorchScript source with its CUDA devices replaced by the CPU."""
     source = CUDA_DEVICE.sub(lambda match: b'torch.device("cpu")' if b"torch" in match[0] else b'"cpu"', source)
-    return CUDA_CALL.sub(rb'torch.to(\1, torch.device("cpu"))', source)
+    # x.cuda() becomes an operator that changes nothing on the CPU and that every exporter knows.
+    return CUDA_CALL.sub(b"torch.detach(", source)
 
 
 def _load_on_cpu(path: Path, devices: tuple[str, ...]) -> Any:

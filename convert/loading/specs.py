@@ -126,16 +126,17 @@ def _contradictions(text: InputText, spec: TensorSpec, shape: tuple[int, ...]) -
     ]
 
 
-def narrowed(
-    specs: Sequence[TensorSpec], texts: Sequence[InputText], dims: Sequence[DimRange]
-) -> tuple[tuple[TensorSpec, ...], tuple[DimRange, ...]]:
-    """A signature that the file states, narrowed by texts: a size fixes a symbolic dimension, a word is its alias.
+def words_and_sizes(
+    texts: Sequence[InputText], specs: Sequence[TensorSpec]
+) -> tuple[dict[str, str], dict[str, DimRange]]:
+    """What texts say of the symbolic dimensions of a signature that the file states itself.
 
-    Gives the specs (a fixed dimension stays symbolic, with one size) and the ``--dim`` ranges under the file's own
-    names. Raises :class:`UsageError` CNV-2017 listing every contradiction.
+    Gives the user's word for each dimension that they name, and a range of one size for each that they fix. Raises
+    :class:`UsageError` CNV-2017 listing every contradiction.
     """
+    words: dict[str, str] = {}
+    fixed: dict[str, DimRange] = {}
     faults: list[str] = []
-    ranges = {entry.name: entry for entry in dims}
     for text, spec in match_texts(texts, specs):
         if text is None:
             continue
@@ -146,19 +147,27 @@ def narrowed(
             )
             continue
         for axis, (said, own) in enumerate(zip(text.shape, spec.shape, strict=True)):
-            if isinstance(own, int) and said != own:
-                faults.append(f"dimension {axis} of {spec.name} is {said} in --input and {own} in the model")
-            elif isinstance(own, str) and isinstance(said, int):
-                ranges[own] = DimRange(name=own, sizes=(said,), low=said, high=said)
-            elif isinstance(own, str) and said != own and said in ranges:
-                ranges[own] = msgspec.structs.replace(ranges.pop(str(said)), name=own)
+            if isinstance(own, int):
+                faults += [f"dimension {axis} of {spec.name} is {said} in --input, {own} in the model"] * (said != own)
+            elif isinstance(said, int):
+                fixed[own] = DimRange(name=own, sizes=(said,), low=said, high=said)
+            else:
+                words[own] = said
     if faults:
         raise UsageError(
             "CNV-2017",
             f"--input and the model do not agree: {'; '.join(faults)}",
-            hint="the model's own signature is known; leave --input out, or use it to fix dynamic dimensions",
+            hint="the model's own signature is known; leave --input out, or use it to fix or name dynamic dimensions",
         )
-    return tuple(specs), tuple(ranges.values())
+    return words, fixed
+
+
+def narrowed(specs: Sequence[TensorSpec], texts: Sequence[InputText], dims: Sequence[DimRange]) -> tuple[DimRange, ...]:
+    """The ``--dim`` ranges under the file's own names, with the sizes that texts fix."""
+    words, fixed = words_and_sizes(texts, specs)
+    own_names = {said: own for own, said in words.items()}
+    asked = [msgspec.structs.replace(entry, name=own_names.get(entry.name, entry.name)) for entry in dims]
+    return tuple({**{entry.name: entry for entry in asked}, **fixed}.values())
 
 
 def known_dims(

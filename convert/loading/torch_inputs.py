@@ -6,9 +6,10 @@ Runs in the worker only (imports torch).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -20,11 +21,11 @@ from convert.loading.samples import Given, random_samples
 from convert.loading.specs import (
     check_sizes,
     known_dims,
-    match_texts,
     renamed,
     specs_of_samples,
     value_ranges,
     with_symbols,
+    words_and_sizes,
 )
 from convert.values import DimRange, Note, TensorSpec
 
@@ -158,34 +159,20 @@ def made_inputs(model: OpenModel, texts: Sequence[InputText], dims: Sequence[Dim
         notes = (Note(text="half-precision inputs were widened to float32, as the weights were"),)
     by_key = dict(zip(keys, texts, strict=True))
     call, ordered = bind({key: torch.empty(0) for key in keys}, model.signature)
-    names = [(path, ordered.get(path, path)) for path, _ in call.named()]
-    specs = tuple(
-        TensorSpec(name=path if key.startswith("#") else key, dtype=by_key[key].dtype, shape=by_key[key].shape)
-        for path, key in names
-    )
+    in_order = [_called(by_key[ordered.get(path, path)], path) for path, _ in call.named()]
+    specs = tuple(TensorSpec(name=text.name, dtype=text.dtype, shape=text.shape) for text in in_order)
     ranges = known_dims(specs, dims)
-    made = random_samples(specs, value_ranges(_named(texts, specs, names), specs), ranges, seed)
-    calls = []
-    for arrays in made:
-        remaining = iter(specs)
-        calls.append(call.mapped(lambda _, left=remaining, found=arrays: to_tensor(found[next(left).name])))  # type: ignore[misc]
-    return Inputs(calls, specs, ranges, False, notes)
+    made = random_samples(specs, value_ranges(in_order, specs), ranges, seed)
+    return Inputs([_filled(call, specs, arrays) for arrays in made], specs, ranges, False, notes)
+
+
+def _called(text: InputText, path: str) -> InputText:
+    """The text under the name of its input: the user's own, else the path of the argument."""
+    return text if text.name else msgspec.structs.replace(text, name=path)
 
 
 def _wide(text: InputText) -> InputText:
-    return InputText(name=text.name, dtype="float32", shape=text.shape, low=text.low, high=text.high)
-
-
-def _named(
-    texts: Sequence[InputText], specs: Sequence[TensorSpec], names: Sequence[tuple[str, str]]
-) -> list[InputText]:
-    """The texts in call order, each under the name of its spec."""
-    by_key = {text.name or f"#{index}": text for index, text in enumerate(texts)}
-    return [
-        InputText(name=spec.name, dtype=text.dtype, shape=text.shape, low=text.low, high=text.high)
-        for spec, (_, key) in zip(specs, names, strict=True)
-        for text in (by_key[key],)
-    ]
+    return msgspec.structs.replace(text, dtype="float32")
 
 
 # --------------------------------------------------------------------------------------------------- exported programs
@@ -279,35 +266,14 @@ def _with_words(
     specs: Sequence[TensorSpec], stated: Sequence[DimRange], texts: Sequence[InputText], dims: Sequence[DimRange]
 ) -> tuple[tuple[TensorSpec, ...], tuple[DimRange, ...], tuple[DimRange, ...]]:
     """The specs with the user's words for the program's symbols; a size fixes a symbol to that size."""
-    words: dict[str, str] = {}
-    asked = {entry.name: entry for entry in dims}
-    faults: list[str] = []
-    for text, spec in match_texts(texts, specs):
-        if text is None:
-            continue
-        if text.dtype != spec.dtype or len(text.shape) != len(spec.shape):
-            faults.append(f"{spec.name} is {spec.dtype} with {len(spec.shape)} dimensions")
-            continue
-        for said, own in zip(text.shape, spec.shape, strict=True):
-            if isinstance(own, int) and said != own:
-                faults.append(f"{spec.name} has the fixed size {own} where --input says {said}")
-            elif isinstance(own, str) and isinstance(said, str):
-                words[own] = said
-            elif isinstance(own, str):
-                asked[own] = DimRange(name=own, sizes=(int(said),), low=int(said), high=int(said))
-    if faults:
-        raise UsageError(
-            "CNV-2017",
-            f"--input and the exported program do not agree: {'; '.join(faults)}",
-            hint="export the program again with the dynamic shapes that you want, or leave --input out",
-        )
+    words, fixed = words_and_sizes(texts, specs)
     named = tuple(
         TensorSpec(name=spec.name, dtype=spec.dtype, shape=tuple(words.get(str(dim), dim) for dim in spec.shape))
         for spec in specs
     )
-    moved = [[_moved(entry, words) for entry in group] for group in (stated, asked.values())]
-    return named, tuple(moved[0]), tuple(moved[1])
+    asked = {**{entry.name: entry for entry in dims}, **fixed}
+    return named, _moved(stated, words), _moved(asked.values(), words)
 
 
-def _moved(entry: DimRange, words: dict[str, str]) -> DimRange:
-    return DimRange(name=words.get(entry.name, entry.name), sizes=entry.sizes, low=entry.low, high=entry.high)
+def _moved(entries: Iterable[DimRange], words: dict[str, str]) -> tuple[DimRange, ...]:
+    return tuple(msgspec.structs.replace(entry, name=words.get(entry.name, entry.name)) for entry in entries)

@@ -87,6 +87,7 @@ class Lowering:
             raise LoweringRefused(self.opset, tuple(self.refused.values()))
         forget_types(self.model.graph, self.infos)
         drop_unused(self.model)
+        functions.drop_preview_import(self.model)
         lowest = schemas.ir_version(self.opset)
         if self.model.functions:
             lowest = max(lowest, 10 if any(f.overload for f in self.model.functions) else 8)
@@ -187,7 +188,7 @@ class Lowering:
         going_down = step != target
         rule = (table.DOWN if going_down else table.UP).get((node.op_type, step))
         if rule is not None:
-            site = Site(node, scope, self.names, target)
+            site = Site(node, scope, self.names, target, schemas.since(node.op_type, version))
             rule(site)
             return site.nodes
         if not schemas.since(node.op_type, step - 1):

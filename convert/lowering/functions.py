@@ -45,8 +45,14 @@ def expand(node: NodeProto, scope: Scope, names: Names, version: int, target: in
     """The nodes of an operator's definition, or the node itself where it stays."""
     if not must_expand(node, version, target):
         return [node]
+    return definition(node, scope, names, version)
+
+
+def definition(node: NodeProto, scope: Scope, names: Names, version: int) -> list[NodeProto]:
+    """The nodes of an operator's definition by ONNX at an opset; refuses where there is none."""
     found = schemas.schema(node.op_type, version if not node.domain else 1, node.domain)
-    assert found is not None
+    if found is None or not _has_body(found):
+        raise Refuse(f"ONNX has no definition of {node.op_type} at opset {version}")
     body = _body(node, found, scope, version)
     _require_same_versions(body, node, version)
     attributes = {a.name: a for a in node.attribute}
@@ -147,3 +153,14 @@ def inlined(model: ModelProto, functions: Sequence[FunctionProto]) -> ModelProto
     else:
         result = inliner.inline_selected_functions(model, keys, exclude=False)
     return result
+
+
+def drop_preview_import(model: ModelProto) -> None:
+    """Take out the import of ONNX's preview operators once none is left; older runtimes do not know it."""
+    used = any(node.domain == PREVIEW for node in model.graph.node) or bool(model.functions)
+    imports = [(entry.domain, entry.version) for entry in model.opset_import]
+    if not used and any(domain == PREVIEW for domain, _ in imports):
+        del model.opset_import[:]
+        for domain, version in imports:
+            if domain != PREVIEW:
+                model.opset_import.add(domain=domain, version=version)

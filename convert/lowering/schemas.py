@@ -59,5 +59,7 @@ def type_name(elem: int) -> str:
 
 
 def ir_version(opset: int) -> int:
-    """The lowest IR version that ONNX pairs with an opset."""
+    """The lowest IR version that ONNX pairs with an opset; 3 for the opsets before its table begins."""
+    if opset < 7:
+        return 3
     return int(onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)]))

@@ -38,9 +38,10 @@ class Names:
 
 
 class Site:
-    """A node to replace. ``opset`` is the version at which whatever is written must be valid."""
+    """A node to replace, of an operator's ``version``. Whatever is written must be valid at ``opset``."""
 
-    def __init__(self, node: NodeProto, scope: Scope, names: Names, opset: int) -> None:
+    def __init__(self, node: NodeProto, scope: Scope, names: Names, opset: int, version: int = 0) -> None:
+        self.version = version or opset
         self.node = node
         self.scope = scope
         self.names = names
@@ -245,7 +246,7 @@ class Site:
 
     def inner(self) -> Site:
         """A place to write the nodes of a subgraph, seeing the same values."""
-        return Site(self.node, self.scope, self.names, self.opset)
+        return Site(self.node, self.scope, self.names, self.opset, self.version)
 
     def branch(self, outputs: Sequence[str], inputs: Sequence[onnx.ValueInfoProto] = ()) -> GraphProto:
         """What was written here as a graph."""

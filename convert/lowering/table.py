@@ -23,6 +23,7 @@ MODULES = (
     "bits",
     "casts",
     "contraction",
+    "deformable",
     "elementwise",
     "normalization",
     "padding",

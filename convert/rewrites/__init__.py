@@ -53,7 +53,7 @@ RULES: Mapping[str, str] = {
 
 
 def load_rule(name: str) -> Rewrite:
-    """A rewrite by name; what follows a colon is its argument and is not looked at. Raises CNV-4111 for no such name."""
+    """A rewrite by name; what follows a colon is its argument. Raises CNV-4111 for no such name."""
     plain = name.partition(":")[0]
     if plain not in RULES:
         raise ExportError(

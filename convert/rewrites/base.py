@@ -53,7 +53,7 @@ class RewriteResult:
 class Rewrite:
     """One rewrite. ``run`` changes a copy of the model in place and says which nodes it replaced.
 
-    ``repairs``: the model may not run before it (unsorted nodes, double names), so that there is nothing to compare with.
+    ``repairs``: the model may not run before it (unsorted nodes, double names): then nothing is compared.
     ``opt_in``: it is tried only where asked for by name.
     """
 

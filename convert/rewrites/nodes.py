@@ -1,7 +1,7 @@
 """What the rewrites build on: a rule applied to every node that wants it, with types, shapes and constants at hand.
 
-A rule that lowers an operator also replaces it at the opset where it stands, so most rewrites of one operator are a rule
-of ``convert/lowering/rules/`` and the question of which nodes want it.
+A rule that lowers an operator also replaces it at the opset where it stands, so most rewrites of one operator are
+a rule of ``convert/lowering/rules/`` and the question of which nodes want it.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def _install(monkeypatch, value: str) -> None:
     def entry_points(*, group: str, name: str = ""):
         return importlib.metadata.EntryPoints([importlib.metadata.EntryPoint("acme", value, group)])
 
-    monkeypatch.setattr(convert.backends, "entry_points", entry_points)
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
 
 
 def test_another_distribution_adds_a_backend_by_an_entry_point(monkeypatch):

@@ -20,6 +20,7 @@ from loading_files import (
     save_program,
     save_safetensors,
     save_script,
+    save_tar,
     save_torch,
 )
 from torch import nn
@@ -88,6 +89,17 @@ def test_batch_norm_without_running_statistics_is_right_as_it_is(tmp_path: Path)
 class OnCuda(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + torch.zeros(2, device=torch.device("cuda:0"))
+
+
+class OnCudaInManyWays(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        moved = (x * 2).cuda() - x.to("cuda:0") + torch.zeros(2, device="cuda")
+        return moved + torch.zeros_like(x, device=torch.device("cuda", 1)) - 0 * x.cuda()
+
+
+def test_every_way_to_name_cuda_is_rewritten(tmp_path: Path) -> None:
+    model = opened(save_script(tmp_path / "m.pt", OnCudaInManyWays()))
+    assert torch.equal(model.module(torch.ones(2)), torch.ones(2))
 
 
 def test_cuda_device_in_the_code_is_rewritten_and_reported(tmp_path: Path) -> None:
@@ -307,6 +319,18 @@ def test_safetensors_need_and_take_a_factory(tmp_path: Path, factory: str) -> No
     path = save_safetensors(tmp_path / "w.bin", weights)
     assert refused(path).code == "CNV-3034"
     assert torch.equal(opened(path, factory=factory).module.first.weight, weights["first.weight"])
+
+
+def test_weights_from_before_1_6_are_loaded(tmp_path: Path, factory: str) -> None:
+    weights = Net().state_dict()
+    model = opened(save_torch(tmp_path / "w.pt", {"state_dict": weights}, old=True), factory=factory)
+    assert torch.equal(model.module.first.weight, weights["first.weight"])
+
+
+def test_tar_of_the_first_versions_needs_permission(tmp_path: Path) -> None:
+    error = refused(save_tar(tmp_path / "m.tar"))
+    assert error.code == "CNV-3036"
+    assert "tar of the first PyTorch versions" in error.message
 
 
 def test_tied_weights_stored_once_are_found(tmp_path: Path) -> None:

@@ -83,7 +83,10 @@ def test_the_kernels_of_every_ascend_operator_are_those_of_the_map() -> None:
         for part in row["ascend_ir_ops_and_8.1.RC1_kernel_coverage"].split("; "):
             name, inner = re.fullmatch(r"(\w+)\[(.*)\]", part).groups()
             core = re.search(r"AICore:([\w/]+)", inner)
-            expected[name] = (frozenset(core[1].split("/")) if core else frozenset(), bool(re.search("AICPU|TFk", inner)))
+            expected[name] = (
+                frozenset(core[1].split("/")) if core else frozenset(),
+                bool(re.search("AICPU|TFk", inner)),
+            )
         found = {k.name: (k.aicore, k.aicpu) for k in table.kernels[domain, row["op_type"]]}
         assert found == expected, row["op_type"]
 
@@ -140,7 +143,11 @@ def test_tensorrt_takes_and_refuses_what_its_page_says(version: str) -> None:
 
 @needs_sources
 def test_magicmind_tiers_stand_as_they_are() -> None:
-    tiers = {r["op_type"]: re.match(r"E\dp?", r["source"])[0] for r in source("cambricon/onnx_ops.csv") if r["op_type"][0] != "("}
+    tiers = {
+        r["op_type"]: re.match(r"E\dp?", r["source"])[0]
+        for r in source("cambricon/onnx_ops.csv")
+        if r["op_type"][0] != "("
+    }
     states = {"E1": "ok", "E1p": "ok", "E2": "unknown", "E0": "unknown"}
     found = {}
     for line in read_csv(DATA / "cambricon" / "ops.csv", ("op", "tier", "state")):
@@ -150,7 +157,9 @@ def test_magicmind_tiers_stand_as_they_are() -> None:
 
 @needs_sources
 def test_second_evidence_holds_every_line_of_the_providers() -> None:
-    expected = {(r["op"], r["provider"], r["listed"], mode) for r in source("versions/ort_ep_ops.csv") for mode in [r["mode"]]}
+    expected = {
+        (r["op"], r["provider"], r["listed"], mode) for r in source("versions/ort_ep_ops.csv") for mode in [r["mode"]]
+    }
     found = {(e.op, e.provider, e.listed, mode) for e in providers() for mode in e.modes.split()}
     assert found == expected
 
@@ -221,7 +230,9 @@ def test_the_cpu_table_written_down_is_that_of_the_installed_onnx_runtime() -> N
     assert newest == written.newest_opset
 
 
-def test_another_onnx_runtime_than_the_one_written_down_is_read_from_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_onnx_runtime_than_the_one_written_down_is_read_from_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("op_registry.support.installed_onnxruntime", lambda: "9.9.9")
     table = load_support.__wrapped__("onnxruntime", "")
     assert table.version == "9.9.9"

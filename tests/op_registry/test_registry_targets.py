@@ -13,8 +13,10 @@ from op_registry.versions import in_range, version_key
 @pytest.mark.parametrize(
     ("typed", "name"),
     [
-        ("Ascend910B", "Ascend910B"), ("ascend910b3", "Ascend910B3"), ("910B3", "Ascend910B3"), ("310p3", "Ascend310P3"),
-        ("mlu370-x4", "MLU370-X4"), ("MLU370X4", "MLU370-X4"), ("mlu590", "MLU590"), ("k100", "K100"), ("K100-AI", "K100_AI"),
+        ("Ascend910B", "Ascend910B"), ("ascend910b3", "Ascend910B3"), ("910B3", "Ascend910B3"),
+        ("310p3", "Ascend310P3"),
+        ("mlu370-x4", "MLU370-X4"), ("MLU370X4", "MLU370-X4"), ("mlu590", "MLU590"), ("k100", "K100"),
+        ("K100-AI", "K100_AI"),
         ("bw1000", "BW1000"), ("MI210", "MI210"), ("mi300x", "MI300X"), ("GFX942", "gfx942"), ("c500", "C500"),
         ("a100", "A100"), ("CPU", "cpu"), ("Ascend910_9392", "Ascend910_9392"), ("atlas 300I Duo", "Ascend310P"),
     ],
@@ -99,7 +101,17 @@ def test_an_unknown_vendor_gets_the_names() -> None:
 
 
 def test_pre_releases_come_before_their_base() -> None:
-    ordered = ["8.0.RC1.alpha002", "8.0.RC1", "8.0.RC3", "8.0.0", "8.1.RC1", "9.2.0-beta.1", "9.2.0-beta.2", "9.2.0", "9.10"]
+    ordered = [
+        "8.0.RC1.alpha002",
+        "8.0.RC1",
+        "8.0.RC3",
+        "8.0.0",
+        "8.1.RC1",
+        "9.2.0-beta.1",
+        "9.2.0-beta.2",
+        "9.2.0",
+        "9.10",
+    ]
     assert sorted(ordered, key=version_key) == ordered
 
 

@@ -6,7 +6,7 @@ import math
 
 from onnx import TensorProto, helper
 
-from convert.lowering.site import Site
+from convert.lowering.site import Refuse, Site
 from convert.lowering.table import down, up
 
 
@@ -92,3 +92,11 @@ def dropout_ratio_to_input(site: Site) -> None:
     """The ratio was an attribute; there was no training."""
     ratio = site.scalar(site.attr("ratio", 0.5), TensorProto.FLOAT)
     site.same([site.inp(0), ratio], drop=["ratio"])
+
+
+@up("Dropout", version=10)
+def mask_of_numbers(site: Site) -> None:
+    """The mask was a tensor of numbers before."""
+    if site.wants(1):
+        raise Refuse("its mask has another type since opset 10")
+    site.same()

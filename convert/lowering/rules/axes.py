@@ -157,3 +157,11 @@ def last_index_by_reversal(site: Site) -> None:
 def topk_count_to_input(site: Site) -> None:
     """The attribute becomes an input."""
     site.same([site.inp(0), site.longs(site.attr("k"))], drop=["k"])
+
+
+@up("Slice", version=10)
+def slice_bounds_to_inputs(site: Site) -> None:
+    """The attributes become inputs."""
+    axes = site.attr("axes")
+    inputs = [site.inp(0), site.longs(*site.attr("starts")), site.longs(*site.attr("ends"))]
+    site.same([*inputs, site.longs(*axes)] if axes else inputs, drop=["starts", "ends", "axes"])

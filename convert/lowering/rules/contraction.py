@@ -7,6 +7,7 @@ from string import ascii_letters
 
 import numpy as np
 
+from convert.lowering.rules.elementwise import greatest
 from convert.lowering.site import Refuse, Site
 from convert.lowering.table import down
 
@@ -89,12 +90,11 @@ def _product(site: Site, left: Term, right: Term, later: set[str]) -> Term:
     columns = [letter for letter in right[1] if letter not in both]
     if not inner:
         return _spread_product(site, left, right, [*batch, *rows, *columns])
-    if len(batch) > 0 and any(letter.isspace() for letter in batch):
-        raise Refuse("unreadable equation")
     one = _matrix(site, left, batch, rows, inner)
     two = _matrix(site, right, batch, inner, columns)
     name = site.op("MatMul", one, two)
-    sizes = [_size(site, left, letter) for letter in (*batch, *rows)] + [_size(site, right, c) for c in columns]
+    sizes = [greatest(site, _size(site, left, letter), _size(site, right, letter)) for letter in batch]
+    sizes += [_size(site, left, letter) for letter in rows] + [_size(site, right, letter) for letter in columns]
     shape = site.op("Concat", *sizes, axis=0) if sizes else site.tensor_of_no_dims()
     return site.op("Reshape", name, shape), "".join([*batch, *rows, *columns])
 

@@ -65,7 +65,7 @@ def rms_normalization(site: Site) -> None:
 def group_normalization(site: Site) -> None:
     """By InstanceNormalization over the groups as channels; version 18 is deprecated and scales by group."""
     x, dtype, groups = site.inp(0), site.dtype(site.inp(0)), site.attr("num_groups")
-    by_group = site.opset < 20
+    by_group = site.version < 21
     stash = _stash(site, dtype) if not by_group else dtype
     wide = site.cast(x, stash) if stash != dtype else x
     rows = site.reshape(wide, 0, groups, -1)
@@ -140,3 +140,14 @@ def inference_only(site: Site) -> None:
     if len([name for name in site.node.output if name]) > 1:
         raise Refuse("its training outputs have another meaning since opset 14")
     site.same()
+
+
+@up("GroupNormalization", version=21)
+def scale_per_channel(site: Site) -> None:
+    """Version 18 scales by group: its scale and bias are repeated over the channels of each group."""
+    channels, groups = site.dims(site.inp(0))[1], site.attr("num_groups")
+    if channels is None:
+        raise Refuse("the number of channels is not fixed")
+    shape = site.longs(groups, channels // groups)
+    parts = [site.reshape(site.op("Expand", site.unsqueeze(site.inp(i), 1), shape), -1) for i in (1, 2)]
+    site.same([site.inp(0), *parts])

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from convert.lowering.site import Refuse, Site
-from convert.lowering.table import down
+from convert.lowering.table import down, up
 
 T = TensorProto
 INT_MAX = (1 << 63) - 1
@@ -139,3 +139,11 @@ class _Window:
         ones = site.tensor(np.ones([1, 1, *sizes], dtype=np.float32))
         ones = ones if self.dtype == T.FLOAT else site.cast(ones, self.dtype)
         return self._convolve(ones, pads)
+
+
+@up("ConvTranspose", version=11)
+def side_of_odd_padding(site: Site) -> None:
+    """Versions 1 and 11 describe the side of odd padding in opposite ways."""
+    if site.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
+        raise Refuse("on which side auto_pad puts odd padding was changed with opset 11")
+    site.same()

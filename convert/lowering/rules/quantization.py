@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx import TensorProto, helper
 
 from convert.lowering.narrow import elem_name
-from convert.lowering.site import Refuse, Site
+from convert.lowering.site import FLOATS, Refuse, Site
 from convert.lowering.table import down
 
 T = TensorProto
@@ -58,9 +58,12 @@ def quantize_by_arithmetic(site: Site) -> None:
     if kind not in RANGES:
         raise Refuse(f"quantization to {elem_name(kind)} has no equivalent at opset {site.opset}")
     low, high = RANGES[kind]
-    data = _wide(site, site.inp(0), T.FLOAT)
-    scaled = site.op("Div", data, _float_scale(site))
-    value = site.op("Round", scaled)
+    kind_of_scale = site.dtype(site.inp(1))
+    if kind_of_scale in FLOATS:
+        scaled = site.op("Div", _wide(site, site.inp(0), kind_of_scale), _spread(site, site.inp(1)))
+    else:
+        scaled = site.op("Div", site.cast(site.inp(0), T.FLOAT), _float_scale(site))
+    value = site.op("Round", scaled if kind_of_scale == T.FLOAT else site.cast(scaled, T.FLOAT))
     if site.has(2):
         value = site.op("Add", value, site.cast(_spread(site, site.inp(2)), T.FLOAT))
     bounded = site.op("Clip", value, site.scalar(low, T.FLOAT), site.scalar(high, T.FLOAT))
@@ -114,10 +117,12 @@ def quantize_blocks_and_types(site: Site) -> None:
 
 @down("QuantizeLinear", version=19)
 def quantize_floats_only(site: Site) -> None:
-    """float16 and integers are divided in float."""
-    kinds = [site.dtype(site.inp(i)) for i in (0, 1)]
-    inputs = [n if k == T.FLOAT else site.cast(n, T.FLOAT) for n, k in zip(site.node.input[:2], kinds, strict=True)]
-    site.same([*inputs, *site.node.input[2:]], drop=["saturate"])
+    """The quotient is rounded in the type of the scale first; scales other than float by arithmetic."""
+    if site.dtype(site.inp(1)) != T.FLOAT:
+        quantize_by_arithmetic(site)
+        return
+    data = _wide(site, site.inp(0), T.FLOAT)
+    site.same([data, *site.node.input[1:]], drop=["saturate"])
 
 
 @down("QuantizeLinear", version=13)

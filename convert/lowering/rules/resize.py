@@ -7,6 +7,7 @@ import math
 import numpy as np
 from onnx import TensorProto
 
+from convert.lowering.rules.interpolation import resize_by_matrix
 from convert.lowering.site import Refuse, Site
 from convert.lowering.table import down, up
 
@@ -25,12 +26,14 @@ def symmetric_centre(site: Site) -> None:
     scales, dims = site.const(site.inp(2)), site.dims(site.inp(0))
     if scales is None:
         raise Refuse("half_pixel_symmetric came with version 19, and its scales are computed while the model runs")
-    axes = site.attr("axes") or range(len(dims))
+    axes = [axis % len(dims) for axis in site.attr("axes") or range(len(dims))]
     sizes = [dims[axis] for axis in axes]
     whole = all(s == 1 or (d is not None and float(s * d).is_integer()) for s, d in zip(scales, sizes, strict=True))
-    if not whole:
-        raise Refuse("half_pixel_symmetric came with version 19, and the scaled sizes do not come out whole")
-    site.same(coordinate_transformation_mode="half_pixel")
+    if whole:
+        site.same(coordinate_transformation_mode="half_pixel")
+        return
+    given = {axis: float(scale) for axis, scale in zip(axes, scales, strict=True) if scale != 1}
+    resize_by_matrix(site, given, _scaled_sizes(site, given))
 
 
 @down("Resize", version=18)
@@ -39,7 +42,8 @@ def resize_all_axes(site: Site) -> None:
     data = site.inp(0)
     drop = ["axes", "keep_aspect_ratio_policy", "antialias"]
     if site.attr("antialias", 0) and site.attr("mode", "nearest") != "nearest" and not _only_grows(site):
-        raise Refuse("antialias came with version 18, and nothing before smooths while it shrinks")
+        _smoothed(site)
+        return
     if site.attr("keep_aspect_ratio_policy", "stretch") != "stretch" and site.has(3):
         scale = _common_scale(site)
         site.same([data, site.inp(1), scale], drop=drop)
@@ -63,6 +67,44 @@ def resize_all_axes(site: Site) -> None:
     if site.has(3):
         sizes = _put(site, site.op("Shape", data), axes, sizes)
     site.same([data, roi, scales, sizes], drop=drop)
+
+
+def _smoothed(site: Site) -> None:
+    """Shrinking with ``antialias``: a product with a matrix along every axis."""
+    if site.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise Refuse("antialias and keep_aspect_ratio_policy came with version 18")
+    dims = site.dims(site.inp(0))
+    axes = [axis % len(dims) for axis in site.attr("axes") or range(len(dims))]
+    if site.has(2):
+        scales = site.const(site.inp(2))
+        if scales is None:
+            raise Refuse("antialias came with version 18, and the scales are computed while the model runs")
+        given = {axis: float(scale) for axis, scale in zip(axes, scales, strict=True) if scale != 1}
+        resize_by_matrix(site, given, _scaled_sizes(site, given))
+        return
+    known = site.const(site.inp(3))
+    output = site.dims(site.node.output[0])
+    sizes = {axis: output[axis] if known is None else int(known[i]) for i, axis in enumerate(axes)}
+    ratios = {}
+    for axis, size in sizes.items():
+        before = dims[axis]
+        if size is None or not before:
+            raise Refuse("antialias came with version 18, and the sizes are not fixed")
+        ratios[axis] = size / before
+    resize_by_matrix(site, ratios, {axis: size for axis, size in sizes.items() if size is not None})
+
+
+def _scaled_sizes(site: Site, scales: dict[int, float]) -> dict[int, int]:
+    """The sizes that scales lead to, rounded down; refuses where they depend on how a product is rounded."""
+    dims, sizes = site.dims(site.inp(0)), {}
+    for axis, scale in scales.items():
+        size = dims[axis]
+        if size is None:
+            raise Refuse("the size of a resized axis is not fixed")
+        sizes[axis] = math.floor(size * scale)
+        if sizes[axis] != math.floor(float(np.float32(size) * np.float32(scale))):
+            raise Refuse("the size of the output depends on how the scale is rounded")
+    return sizes
 
 
 def _put(site: Site, whole: str, places: list[int], values: str) -> str:
@@ -101,7 +143,9 @@ def _common_scale(site: Site) -> str:
     scale = min(ratios) if site.attr("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
     stored = float(np.float32(scale))
     for size in known:
-        if size is not None and math.floor(size * stored) != math.floor(size * scale + 0.5):
+        wanted = 0 if size is None else math.floor(size * scale + 0.5)
+        rounded = 0 if size is None else math.floor(float(np.float32(size) * np.float32(scale)))
+        if size is not None and not math.floor(size * stored) == rounded == wanted:
             raise Refuse("keep_aspect_ratio_policy came with version 18, and no scale gives these sizes")
     full = np.ones(len(dims), dtype=np.float32)
     full[axes] = scale

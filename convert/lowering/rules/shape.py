@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from convert.lowering.site import Refuse, Site
-from convert.lowering.table import down
+from convert.lowering.table import down, up
 
 INT_MAX = (1 << 63) - 1
 
@@ -150,3 +150,13 @@ def columns_before_rows(site: Site) -> None:
     turned = site.op("Transpose", site.op("Reshape", data, split), perm=[0, 1, 3, 5, 2, 4])
     channels = site.op("Mul", sizes[1], site.longs(block * block))
     site.end("Reshape", turned, site.op("Concat", sizes[0], channels, height, width, axis=0))
+
+
+@up("OneHot", version=11)
+def negative_classes(site: Site) -> None:
+    """Since 11 negative indices count from the end; before, they were outside."""
+    indices, depth = site.inp(0), site.inp(1)
+    kind = site.dtype(indices)
+    outside = site.cast(site.op("Reshape", depth, site.tensor_of_no_dims()), kind)
+    kept = site.op("Where", site.op("Less", indices, site.scalar(0, kind)), outside, indices)
+    site.same([kept, *site.node.input[1:]])

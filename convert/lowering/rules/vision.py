@@ -44,7 +44,9 @@ def sampling_before_16(site: Site) -> None:
 def sample_by_gather(site: Site, mode: str) -> None:
     """Every neighbour of every sampled point is gathered, weighted and added."""
     data, grid = site.inp(0), site.inp(1)
-    sampler = _Sampler(site, data, mode)
+    sampler = Sampler(site, data, site.rank(data) - 2, mode)
+    sampler.padding = site.attr("padding_mode", "zeros")
+    sampler.align = bool(site.attr("align_corners", 0))
     places = [site.op("Gather", grid, site.long(sampler.rank - 1 - i), axis=-1) for i in range(sampler.rank)]
     result = sampler.sample([sampler.unnormalized(i, place) for i, place in enumerate(places)])
     head = site.slice(site.op("Shape", data), site.longs(0), site.longs(2), 0)
@@ -53,21 +55,20 @@ def sample_by_gather(site: Site, mode: str) -> None:
     site.end("Cast", flat, to=site.dtype(data))
 
 
-class _Sampler:
+class Sampler:
     """Reads a tensor [N, C, D1 … Dk] at computed points, in float (double for double)."""
 
-    def __init__(self, site: Site, data: str, mode: str) -> None:
-        self.site, self.mode = site, mode
-        self.kind = T.DOUBLE if site.dtype(data) == T.DOUBLE else T.FLOAT
-        self.rank = site.rank(data) - 2
-        self.padding = site.attr("padding_mode", "zeros")
-        self.align = bool(site.attr("align_corners", 0))
+    def __init__(self, site: Site, data: str, rank: int, mode: str) -> None:
+        self.site, self.rank, self.mode = site, rank, mode
+        given = site.dtype(site.inp(0))
+        self.kind = T.DOUBLE if given == T.DOUBLE else T.FLOAT
+        self.padding, self.align = "zeros", False
         if mode == "cubic" and self.rank != 2:
             raise Refuse("cubic sampling has two spatial dimensions")
         self.sizes = [site.squeeze(site.dim(data, i + 2), 0) for i in range(self.rank)]
         self.widths = [site.cast(size, self.kind) for size in self.sizes]
         flat = site.reshape(data, 0, 0, -1)
-        self.flat = flat if site.dtype(data) == self.kind else site.cast(flat, self.kind)
+        self.flat = flat if given == self.kind else site.cast(flat, self.kind)
 
     def number(self, value: float) -> str:
         return self.site.scalar(value, self.kind)

@@ -1,0 +1,374 @@
+"""For every rewrite: a graph where it applies, one where it must not, and a way to draw graphs at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper, parser
+
+Draw = Callable[..., int]
+DIM = st.integers(1, 5)
+
+
+class Case(NamedTuple):
+    """``name`` may carry an argument. ``draw`` makes a graph on which the rewrite must apply."""
+
+    name: str
+    applies: str
+    not_there: str
+    draw: Callable[[Draw], str]
+
+
+def graph(text: str, opset: int = 20) -> onnx.ModelProto:
+    """A model from the text of a graph."""
+    return parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}]> agraph {text}')
+
+
+def one_input(op: str, shape: str = "N,4") -> str:
+    return f"(float[{shape}] x) => (float[{shape}] y) {{ y = {op}(x) }}"
+
+
+def drawn_shape(draw: Draw) -> str:
+    return ",".join(str(draw(DIM)) for _ in range(draw(st.integers(1, 4))))
+
+
+def unary(op: str) -> Callable[[Draw], str]:
+    return lambda draw: one_input(op, drawn_shape(draw))
+
+
+def layer_norm(draw: Draw) -> str:
+    rank = draw(st.integers(1, 4))
+    dims = [draw(DIM) for _ in range(rank)]
+    axis = draw(st.integers(0, rank - 1))
+    scale = ",".join(str(d) for d in dims[axis:])
+    sign = draw(st.sampled_from([0, rank]))
+    shape = ",".join(map(str, dims))
+    return (
+        f"(float[{shape}] x, float[{scale}] w, float[{scale}] b) => (float[{shape}] y) "
+        f"{{ y = LayerNormalization<axis = {axis - sign}, epsilon = 0.001>(x, w, b) }}"
+    )
+
+
+def rms_norm(draw: Draw) -> str:
+    width, rows = draw(DIM), draw(DIM)
+    return f"(float[{rows},{width}] x, float[{width}] w) => (float[{rows},{width}] y) {{ y = RMSNormalization(x, w) }}"
+
+
+def group_norm(draw: Draw) -> str:
+    groups, each, size = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(2, 4))
+    count = groups * each
+    return (
+        f"(float[2,{count},{size},{size}] x, float[{count}] w, float[{count}] b) => (float[2,{count},{size},{size}] y) "
+        f"{{ y = GroupNormalization<num_groups = {groups}>(x, w, b) }}"
+    )
+
+
+def einsum(draw: Draw) -> str:
+    sizes = {letter: draw(DIM) for letter in "bijk"}
+    left, right, out = draw(
+        st.sampled_from(
+            [("ij", "jk", "ik"), ("bij", "bjk", "bik"), ("ij", "kj", "ki"), ("i", "j", "ij"), ("bij", "kj", "bk")]
+        )
+    )
+    shapes = [",".join(str(sizes[letter]) for letter in term) for term in (left, right, out)]
+    return (
+        f"(float[{shapes[0]}] x, float[{shapes[1]}] z) => (float[{shapes[2]}] y) "
+        f'{{ y = Einsum<equation = "{left},{right}->{out}">(x, z) }}'
+    )
+
+
+def trilu(draw: Draw) -> str:
+    rows, columns, upper = draw(DIM), draw(DIM), draw(st.integers(0, 1))
+    offset = draw(st.integers(-3, 3))
+    return (
+        f"(float[2,{rows},{columns}] x) => (float[2,{rows},{columns}] y) <int64 k = {{{offset}}}> "
+        f"{{ y = Trilu<upper = {upper}>(x, k) }}"
+    )
+
+
+def grid_sample(draw: Draw) -> str:
+    mode = draw(st.sampled_from(["linear", "nearest", "cubic"]))
+    padding = draw(st.sampled_from(["zeros", "border", "reflection"]))
+    align, size = draw(st.integers(0, 1)), draw(st.integers(2, 5))
+    return (
+        f"(float[2,3,{size},4] x, float[2,3,2,2] g) => (float[2,3,3,2] y) "
+        f'{{ y = GridSample<mode = "{mode}", padding_mode = "{padding}", align_corners = {align}>(x, g) }}'
+    )
+
+
+def pooled(draw: Draw) -> str:
+    op = draw(st.sampled_from(["AveragePool", "MaxPool", "LpPool"]))
+    mode = draw(st.sampled_from(["SAME_LOWER", "SAME_UPPER", "VALID"]))
+    kernel, stride, size = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(3, 7))
+    return (
+        f"(float[1,2,{size},{size}] x) => (float[1,2,H,W] y) "
+        f'{{ y = {op}<auto_pad = "{mode}", kernel_shape = [{kernel}, {kernel}], strides = [{stride}, {stride}]>(x) }}'
+    )
+
+
+def padded(draw: Draw) -> str:
+    mode = draw(st.sampled_from(["reflect", "edge", "wrap"]))
+    pads = [draw(st.integers(0, 2)) for _ in range(4)]
+    rows, columns = draw(st.integers(3, 5)), draw(st.integers(3, 5))
+    numbers = ",".join(map(str, pads))
+    return (
+        f"(float[{rows},{columns}] x) => (float[A,B] y) <int64[4] p = {{{numbers}}}> "
+        f'{{ y = Pad<mode = "{mode}">(x, p) }}'
+    )
+
+
+def resized(draw: Draw) -> str:
+    size, factor = draw(st.integers(2, 4)), draw(st.integers(2, 3))
+    mode = draw(st.sampled_from(["linear", "nearest", "cubic"]))
+    symmetric = draw(st.sampled_from(["pytorch_half_pixel", "half_pixel_symmetric"]))
+    return (
+        f"(float[1,1,{size},{size}] x) => (float[1,1,{size * factor},{size * factor}] y) "
+        f"<float[4] s = {{1,1,{factor},{factor}}}> "
+        f'{{ y = Resize<mode = "{mode}", coordinate_transformation_mode = "{symmetric}">(x, , s) }}'
+    )
+
+
+def gathered(draw: Draw) -> str:
+    size, count = draw(DIM), draw(DIM)
+    places = [str(draw(st.integers(-size, size - 1))) for _ in range(count)]
+    return f"(float[{size},3] x) => (float[{count},3] y) <int64[{count}] i = {{{','.join(places)}}}> {{ y = Gather(x, i) }}"
+
+
+def looped(draw: Draw) -> str:
+    rounds, width = draw(st.integers(1, 5)), draw(DIM)
+    op = draw(st.sampled_from(["Add", "Mul", "Max"]))
+    return (
+        f"(float[{width}] x) => (float[{width}] y, float[{rounds},{width}] z) <int64 n = {{{rounds}}}, bool c = {{1}}> "
+        f"{{ y, z = Loop(n, c, x) <body = b (int64 i, bool g, float[{width}] s) => (bool h, float[{width}] t, "
+        f"float[{width}] u) {{ h = Identity(g) f = Cast<to = 1>(i) t = {op}(s, f) u = Neg(s) }}> }}"
+    )
+
+
+def masked(draw: Draw) -> str:
+    rows, columns = draw(DIM), draw(st.integers(2, 5))
+    value = draw(st.sampled_from(["-1e9", "-3.4e38", "-100000.0"]))
+    return (
+        f"(float[{rows},{columns}] x, bool[{rows},{columns}] k) => (float[{rows},{columns}] y) <float n = {{{value}}}> "
+        f"{{ m = Where(k, x, n) y = Softmax<axis = -1>(m) }}"
+    )
+
+
+def recurrent(draw: Draw) -> str:
+    op, gates = draw(st.sampled_from([("RNN", 1), ("GRU", 3), ("LSTM", 4)]))
+    batch, steps, width, hidden = (draw(st.integers(1, 3)) for _ in range(4))
+    return (
+        f"(float[{batch},{steps},{width}] x, float[1,{gates * hidden},{width}] w, float[1,{gates * hidden},{hidden}] r) "
+        f"=> (float[{batch},{steps},1,{hidden}] y, float[{batch},1,{hidden}] h) "
+        f"{{ y, h = {op}<hidden_size = {hidden}, layout = 1>(x, w, r) }}"
+    )
+
+
+def attention(draw: Draw) -> str:
+    heads, width, queries, keys = (draw(st.integers(1, 3)) for _ in range(4))
+    causal = draw(st.integers(0, 1))
+    return (
+        f"(float[2,{heads},{queries},{width}] q, float[2,{heads},{keys},{width}] k, float[2,{heads},{keys},{width}] v) "
+        f"=> (float[2,{heads},{queries},{width}] y) {{ y = Attention<is_causal = {causal}>(q, k, v) }}"
+    )
+
+
+def fused_gelu(draw: Draw) -> str:
+    shape = drawn_shape(draw)
+    body = draw(
+        st.sampled_from(["m = Mul(x, f) y = Mul(m, h)", "m = Mul(x, h) y = Mul(m, f)", "m = Mul(h, x) y = Mul(f, m)"])
+    )
+    return (
+        f"(float[{shape}] x) => (float[{shape}] y) <float r = {{1.41421354}}, float h = {{0.5}}, float o = {{1.0}}> "
+        f"{{ d = Div(x, r) e = Erf(d) f = Add(e, o) {body} }}"
+    )
+
+
+def fused_layer_norm(draw: Draw) -> str:
+    rows, width = draw(DIM), draw(st.integers(2, 5))
+    square = draw(st.sampled_from(["s = Mul(c, c)", "s = Pow(c, two)"]))
+    return (
+        f"(float[{rows},{width}] x, float[{width}] w, float[{width}] b) => (float[{rows},{width}] y) "
+        f"<float e = {{0.001}}, float two = {{2.0}}, int64[1] a = {{-1}}> "
+        f"{{ m = ReduceMean(x, a) c = Sub(x, m) {square} v = ReduceMean(s, a) t = Add(v, e) q = Sqrt(t) "
+        f"n = Div(c, q) k = Mul(n, w) y = Add(k, b) }}"
+    )
+
+
+def chained(draw: Draw) -> str:
+    """Nodes in a shuffled order."""
+    count = draw(st.integers(2, 5))
+    lines = [f"v{i + 1} = Neg(v{i})" for i in range(count)]
+    order = draw(st.permutations(range(count)))
+    if list(order) == list(range(count)):
+        order = list(reversed(order))
+    return f"(float[2] v0) => (float[2] v{count}) {{ {' '.join(lines[i] for i in order)} }}"
+
+
+def named(draw: Draw) -> str:
+    bad = draw(st.sampled_from(["a b", "été", "a:b", "n"]))
+    return f'(float[2] x) => (float[2] y) {{ ["{bad}"] h = Neg(x) ["{bad}"] y = Abs(h) }}'
+
+
+def handed_on(draw: Draw) -> str:
+    op = draw(st.sampled_from(["Identity", "Dropout", "Cast<to = 1>"]))
+    return f"(float[{drawn_shape(draw)}] x) => (float y) {{ h = {op}(x) y = ReduceSum<keepdims = 0>(h) }}"
+
+
+RELU = one_input("Relu")
+SMALL_LOOP = (
+    "(float[2] x, bool c) => (float[2] y) <int64 n = {2}> "
+    "{ y = Loop(n, c, x) <body = b (int64 i, bool g, float[2] s) => (bool h, float[2] t) "
+    "{ h = Not(g) t = Add(s, s) }> }"
+)
+CASES = (
+    Case(
+        "attention-to-primitives",
+        attention(lambda s: 2 if s is not None else 0).replace("causal = 2", "causal = 1"),
+        RELU,
+        attention,
+    ),
+    Case(
+        "drop-identities",
+        "(float[2] x) => (float[2] y) { h = Identity(x) y = Neg(h) }",
+        one_input("Identity"),
+        handed_on,
+    ),
+    Case(
+        "einsum-to-matmul",
+        '(float[N,3] x, float[3,M] z) => (float[N,M] y) { y = Einsum<equation = "ij,jk->ik">(x, z) }',
+        RELU,
+        einsum,
+    ),
+    Case(
+        "explicit-pads",
+        '(float[1,1,5,5] x) => (float[1,1,3,3] y) { y = MaxPool<auto_pad = "SAME_LOWER", kernel_shape = [2, 2], strides = [2, 2]>(x) }',
+        '(float[1,1,H,5] x) => (float[1,1,A,B] y) { y = MaxPool<auto_pad = "SAME_LOWER", kernel_shape = [2, 2], strides = [2, 2]>(x) }',
+        pooled,
+    ),
+    Case("fix-dims:N=1", RELU, one_input("Relu", "M,4"), lambda draw: one_input("Relu", f"N,{draw(DIM)}")),
+    Case(
+        "fp16-masks",
+        "(float[2,4] x, bool[2,4] k) => (float[2,4] y) <float n = {-1e9}> { m = Where(k, x, n) y = Softmax(m) }",
+        "(float[2,4] x, bool[2,4] k) => (float[2,4] y) <float n = {-1e9}> { m = Where(k, x, n) y = Neg(m) }",
+        masked,
+    ),
+    Case(
+        "fuse-gelu",
+        "(float[N] x) => (float[N] y) <float r = {1.41421354}, float h = {0.5}, float o = {1.0}> "
+        "{ d = Div(x, r) e = Erf(d) f = Add(e, o) m = Mul(x, f) y = Mul(m, h) }",
+        "(float[N] x) => (float[N] y) <float r = {1.5}, float h = {0.5}, float o = {1.0}> "
+        "{ d = Div(x, r) e = Erf(d) f = Add(e, o) m = Mul(x, f) y = Mul(m, h) }",
+        fused_gelu,
+    ),
+    Case(
+        "fuse-layernorm",
+        fused_layer_norm(lambda s: "s = Mul(c, c)" if "Sampled" in type(s).__name__ else 3),
+        RELU,
+        fused_layer_norm,
+    ),
+    Case(
+        "gelu-to-primitives",
+        one_input("Gelu"),
+        RELU,
+        lambda draw: one_input(f'Gelu<approximate = "{draw(st.sampled_from(["none", "tanh"]))}">', drawn_shape(draw)),
+    ),
+    Case(
+        "gridsample-to-gather",
+        "(float[1,1,3,3] x, float[1,2,2,2] g) => (float[1,1,2,2] y) { y = GridSample(x, g) }",
+        RELU,
+        grid_sample,
+    ),
+    Case(
+        "groupnorm-to-instancenorm",
+        "(float[2,4,3,3] x, float[4] w, float[4] b) => (float[2,4,3,3] y) { y = GroupNormalization<num_groups = 2>(x, w, b) }",
+        RELU,
+        group_norm,
+    ),
+    Case("hardswish-to-hardsigmoid", one_input("HardSwish"), RELU, unary("HardSwish")),
+    Case("imports", RELU, RELU, lambda draw: one_input("Relu", drawn_shape(draw))),
+    Case(
+        "indices-to-int32",
+        "(float[4] x) => (float[2] y) <int64[2] i = {1, 3}> { y = Gather(x, i) }",
+        "(float[4] x, int64[2] i) => (float[2] y) { y = Gather(x, i) }",
+        gathered,
+    ),
+    Case(
+        "layernorm-to-primitives",
+        "(float[N,4] x, float[4] w) => (float[N,4] y) { y = LayerNormalization(x, w) }",
+        RELU,
+        layer_norm,
+    ),
+    Case("mish-to-softplus", one_input("Mish"), RELU, unary("Mish")),
+    Case(
+        "node-names",
+        '(float[2] x) => (float[2] y) { ["a b"] y = Neg(x) }',
+        "(float[2] x) => (float[2] y) { [n] y = Neg(x) }",
+        named,
+    ),
+    Case(
+        "pad-to-gather",
+        '(float[2,3] x) => (float[A,B] y) <int64[4] p = {0,1,1,2}> { y = Pad<mode = "reflect">(x, p) }',
+        '(float[2,N] x) => (float[A,B] y) <int64[4] p = {0,1,1,2}> { y = Pad<mode = "reflect">(x, p) }',
+        padded,
+    ),
+    Case(
+        "resize-half-pixel",
+        '(float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}> { y = Resize<mode = "linear", coordinate_transformation_mode = "pytorch_half_pixel">(x, , s) }',
+        '(float[1,1,2,2] x) => (float[1,1,1,1] y) <float[4] s = {1,1,0.5,0.5}> { y = Resize<mode = "linear", coordinate_transformation_mode = "pytorch_half_pixel">(x, , s) }',
+        resized,
+    ),
+    Case(
+        "rmsnorm-to-primitives",
+        "(float[N,4] x, float[4] w) => (float[N,4] y) { y = RMSNormalization(x, w) }",
+        RELU,
+        rms_norm,
+    ),
+    Case(
+        "rnn-layout",
+        "(float[2,3,4] x, float[1,5,4] w, float[1,5,5] r) => (float[2,3,1,5] y) { y = RNN<hidden_size = 5, layout = 1>(x, w, r) }",
+        "(float[3,2,4] x, float[1,5,4] w, float[1,5,5] r) => (float[3,1,2,5] y) { y = RNN<hidden_size = 5>(x, w, r) }",
+        recurrent,
+    ),
+    Case("sort-nodes", "(float[2] x) => (float[2] y) { y = Neg(h) h = Abs(x) }", RELU, chained),
+    Case("tie-weights", RELU, RELU, lambda draw: one_input("Relu", drawn_shape(draw))),
+    Case("trilu-to-where", "(float[3,4] x) => (float[3,4] y) { y = Trilu(x) }", RELU, trilu),
+    Case(
+        "unroll-loop",
+        "(float[2] x) => (float[2] y) <int64 n = {3}> { y = Loop(n, , x) <body = b (int64 i, bool g, float[2] s) => "
+        "(bool h, float[2] t) { h = Identity(g) t = Add(s, s) }> }",
+        SMALL_LOOP,
+        looped,
+    ),
+    Case("weights-not-inputs", RELU, RELU, lambda draw: one_input("Relu", drawn_shape(draw))),
+)
+NEWER = {"attention-to-primitives": 23, "rmsnorm-to-primitives": 23, "groupnorm-to-instancenorm": 21}
+
+
+def prepared(case: Case, text: str) -> onnx.ModelProto:
+    """A case's graph as a model, with what text can't say added where the rewrite is about that."""
+    name = case.name.partition(":")[0]
+    model = graph(text, NEWER.get(name, 20))
+    if name == "imports":
+        model.opset_import.add(domain="com.unused", version=1)
+    if name in ("tie-weights", "weights-not-inputs"):
+        _add_weights(model, as_input=name == "weights-not-inputs")
+    return model
+
+
+def _add_weights(model: onnx.ModelProto, *, as_input: bool) -> None:
+    """Two equal weights added to the output one after the other."""
+    last = "x"
+    del model.graph.node[:]
+    for name in ("w1", "w2"):
+        weight = numpy_helper.from_array(np.full(512, 2.0, np.float32), name)
+        model.graph.initializer.append(weight)
+        if as_input:
+            model.graph.input.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [512]))
+        target = "y" if name == "w2" else "h"
+        model.graph.node.append(helper.make_node("ReduceSum", [name], [f"{name}_sum"], keepdims=0))
+        model.graph.node.append(helper.make_node("Mul", [last, f"{name}_sum"], [target]))
+        last = target
