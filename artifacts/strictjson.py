@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import Any, NoReturn, TypeVar
 
@@ -15,6 +16,8 @@ MANIFEST_BYTES = 4 << 20
 """The largest OCI manifest or index that registries take."""
 INDEX_BYTES = 64 << 20
 """The largest ``index.json`` that is read: about 300,000 refs."""
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 T = TypeVar("T")
 
@@ -33,6 +36,8 @@ def parse_json(data: bytes, what: str, *, limit: int = MANIFEST_BYTES, code: str
         raise _invalid(code, what, f"it is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:
         raise _invalid(code, what, str(error)) from None
+    if _SURROGATE.search(data) and not _encodable(value):
+        raise _invalid(code, what, "it has half of a surrogate pair")
     if _depth_over(value, MAX_DEPTH):
         raise _invalid(code, what, f"it is nested deeper than {MAX_DEPTH} levels")
     return value
@@ -51,6 +56,14 @@ def _invalid(code: str, what: str, why: str) -> RegistryError:
     return RegistryError(
         code, f"{what} is not valid: {why}", hint="restore it from a copy; `artifacts fsck` lists all that is damaged"
     )
+
+
+def _encodable(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

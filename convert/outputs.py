@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from artifacts.digest import canonical_json, sha256_bytes
 from convert.report.data import report_data
 from convert.report.html import render_report
@@ -61,7 +63,8 @@ def _is_copy(source: Path, destination: Path) -> bool:
 def write_validation_files(result: TargetResult, report: ValidationReport, folder: Path) -> None:
     """Write ``validation.json``, ``support.json`` and the picture data of the report."""
     assert result.verdict is not None
-    stored = StoredValidation(precision=result.judged_as, report=report, verdict=result.verdict)  # type: ignore[arg-type]
+    bare = msgspec.structs.replace(report, folder="")  # where it lies on this machine is nobody's business
+    stored = StoredValidation(precision=result.judged_as, report=bare, verdict=result.verdict)  # type: ignore[arg-type]
     write_validation(folder, stored)
     replace_file(folder / "support.json", canonical_json(result.support))
     shutil.copyfile(report.path(PICTURES), folder / PICTURES)

@@ -50,7 +50,8 @@ from op_registry.targets import find_target
 from op_registry.values import Target
 
 VERSIONS = ("torch", "onnx", "onnxruntime", "onnxsim", "onnxscript", "numpy")
-RESTARTS = 3
+RESTARTS = 20
+"""How many damaged cache entries one conversion may meet; each is found when the stage after it needs it."""
 R = TypeVar("R")
 
 

@@ -51,7 +51,7 @@ def main(folder: Path) -> None:
     run("artifacts", "list", "--registry", registry)
     pulled = folder / "pulled"
     shutil.rmtree(pulled, ignore_errors=True)
-    run("artifacts", "pull", "silero_vad", "--target", "cpu", "--out", str(pulled), "--registry", registry)
+    run("artifacts", "pull", "silero_vad", str(pulled), "--target", "cpu", "--registry", registry)
     run("artifacts", "verify", str(pulled), "--registry", registry)
 
 

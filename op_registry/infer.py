@@ -6,7 +6,7 @@ for most graphs and costs a look-up per node. What it can't tell stays unknown, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -45,26 +45,20 @@ MOST_OUTPUTS = 64
 """So many outputs of a variadic operator (Split) get a type."""
 
 
-@lru_cache(maxsize=4096)
-def same_as(domain: str, op: str, opset: int) -> int:
-    """The input whose type the only output of an operator has; -1: it isn't that simple."""
-    plan = output_plan(domain, op, opset)
-    return plan[0][0] if len(plan) == 1 and op not in SPECIAL else -1
-
-
-def possible_types(nodes: Iterable[Any], names: Iterable[tuple[str, str]], scope: Scope, opset: int) -> set[str]:
+def possible_types(nodes: Iterable[Any], pairs: Sequence[tuple[str, str]], scope: Scope, opset: int) -> set[str]:
     """Every element type that may occur in a graph, without following them from node to node."""
-    plans = {op: output_plan(domain, op, opset) for domain, op in names}
+    plans = {name: output_plan(*name, opset) for name in set(pairs)}
     found = scope.present() | {plan[0][1] for plan in plans.values() if plan}
-    looked_at = {op for op, plan in plans.items() if op in SPECIAL or any(fixed for _, fixed in plan[1:])}
+    looked_at = {name for name, plan in plans.items() if name[1] in SPECIAL or any(fixed for _, fixed in plan[1:])}
     if looked_at:
         trial = Scope(scope)
-        for node in nodes:
-            op = node.op_type
-            if op in SPECIAL:
+        for node, name in zip(nodes, pairs, strict=True):
+            if name not in looked_at:
+                continue
+            if name[1] in SPECIAL:
                 propagate(node, trial, ())
-            elif op in looked_at:
-                found.update(fixed for _, fixed in plans[op][1 : len(node.output)])
+            else:
+                found.update(fixed for _, fixed in plans[name][1 : len(node.output)])
         found |= set(trial.types.values())
     return found - {""}
 
@@ -76,9 +70,9 @@ def follow_types(nodes: Iterable[Any], pairs: Iterable[tuple[str, str]], scope: 
     types, known = scope.types, scope.types.get
     firsts: list[str] = []
     tell = firsts.append
-    kinds = set(pairs)
-    simple = {name for name in kinds if same_as(*name, opset) == 0}
-    plans = {name: output_plan(*name, opset) for name in kinds}
+    plans = {name: output_plan(*name, opset) for name in set(pairs)}
+    usual = {name for name, plan in plans.items() if plan and plan[0][0] == 0 and name[1] not in SPECIAL}
+    single = {name for name in usual if len(plans[name]) == 1}
     for node, name in zip(nodes, pairs, strict=True):
         try:
             value = node.input[0]
@@ -87,10 +81,12 @@ def follow_types(nodes: Iterable[Any], pairs: Iterable[tuple[str, str]], scope: 
         else:
             first = known(value) or scope.dtype(value)
         tell(first)
-        if name not in simple:
-            propagate(node, scope, plans[name])
-        elif first:
+        if name in single:
             types[node.output[0]] = first
+        elif name in usual and len(outputs := node.output) == 1:
+            types[outputs[0]] = first
+        else:
+            propagate(node, scope, plans[name])
     return firsts
 
 

@@ -140,7 +140,8 @@ class Judge:
         asks = self._asks(names, nodes, pairs, scope, opsets)
         bodies = {name for name in names if has_body(*name)}
         busy = {name for name, ask in asks.items() if not ask.idle or ask.verdict.findings or name in bodies}
-        busy -= self._fine({name: asks[name] for name in busy - bodies}, nodes, pairs, scope, opsets)
+        if bodies or any(asks[name].dtypes for name in busy):
+            busy -= passing({name: asks[name] for name in busy - bodies}, nodes, pairs, scope, opsets.get("", 1))
         self.counts["ok"] += sum(count for name, count in names.items() if name not in busy)
         titles = {name: display(*name) for name in busy}
         for node, name in zip(nodes, pairs, strict=True):
@@ -168,33 +169,11 @@ class Judge:
         if bodies or not all(verdict.plain for verdict in verdicts.values()):
             learn_constants(nodes, pairs, scope)
         typed = bodies or any(verdict.typed for verdict in verdicts.values())
-        present = possible_types(nodes, verdicts, scope, opsets.get("", 1)) if typed else set()
+        present = possible_types(nodes, pairs, scope, opsets.get("", 1)) if typed else set()
         casts = self.table.vendor.name == "onnxruntime"
         asks = {name: Ask(verdict, present, casts=casts) for name, verdict in verdicts.items()}
         self._asked += asks.values()
         return asks
-
-    def _fine(
-        self,
-        asks: Mapping[Name, Ask],
-        nodes: list[Proto],
-        pairs: list[Name],
-        scope: Scope,
-        opsets: Mapping[str, int],
-    ) -> set[Name]:
-        """Operators whose nodes all pass by the type of their first input alone; the scope learns types on the way."""
-        quick = {name for name, ask in asks.items() if ask.quick}
-        if not any(ask.dtypes for ask in asks.values()) and not any(has_body(*name) for name in set(pairs)):
-            return set()
-        stated = scope.graph is not None and len(scope.graph.value_info) + len(scope.graph.output) >= len(nodes)
-        if not stated:
-            firsts = follow_types(nodes, pairs, scope, opsets.get("", 1))
-        elif quick:
-            firsts = first_types(nodes, scope)
-        else:
-            return set()
-        met = set(zip(pairs, firsts, strict=True))
-        return quick - {name for name, dtype in met if name in quick and not asks[name].takes(dtype)}
 
     def _bodies(self, node: Proto, scope: Scope, opsets: Mapping[str, int], prefix: str) -> None:
         for item in node.attribute:
@@ -227,6 +206,22 @@ class Judge:
                 hint=hint,
             )
         )
+
+
+def passing(asks: Mapping[Name, Ask], nodes: list[Proto], pairs: list[Name], scope: Scope, opset: int) -> set[Name]:
+    """Operators whose nodes all pass by the type of their first input alone; the scope learns types on the way.
+
+    Types that a graph states are enough where it states (nearly) all; where it doesn't, they follow from operators.
+    """
+    quick = {name for name, ask in asks.items() if ask.quick}
+    if scope.graph is None or len(scope.graph.value_info) + len(scope.graph.output) < len(nodes):
+        firsts = follow_types(nodes, pairs, scope, opset)
+    elif quick:
+        firsts = first_types(nodes, scope)
+    else:
+        return set()
+    met = set(zip(pairs, firsts, strict=True))
+    return quick - {name for name, dtype in met if name in quick and not asks[name].takes(dtype)}
 
 
 def names_of(nodes: Iterable[Proto]) -> list[Name]:

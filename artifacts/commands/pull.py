@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.command("pull")
 @click.argument("ref")
 @click.argument("out", required=False, type=click.Path(path_type=Path))
+@click.option("--out", "folder", type=click.Path(path_type=Path), help="The same as OUT.")
 @click.option("--target", default="", help="The target or SoC, where the version has several.")
 @click.option("--soc", default="", help="The exact SoC, where a target has several.")
 @key_option
@@ -31,6 +32,7 @@ def command(
     ref: str,
     out: Path | None,
     *,
+    folder: Path | None,
     target: str,
     soc: str,
     key: tuple[Path, ...],
@@ -44,6 +46,7 @@ def command(
     Without OUT the folder is named after the model and the target. It appears as a whole, every file checked; a folder
     that an earlier pull made is replaced.
     """
+    out = out or folder
     trust = make_trust(key, signatures, tag=parse_ref(ref).tag)
     root = root_of(registry)
     if root is None:

@@ -35,6 +35,8 @@ def lower_model(model: ModelProto, opset: int) -> ModelProto:
     table.load()
     held = hold(model)
     source = opset_of(held.model)
+    if not source and any(_main(node) for node in walk(held.model.graph)):
+        raise LoweringRefused(opset, [_whole(0, opset, "it imports no version of ONNX's operators")])
     if source and source != opset:
         if source > schemas.NEWEST:
             raise LoweringRefused(opset, [_whole(source, opset, f"opset {source} is newer than the installed onnx")])

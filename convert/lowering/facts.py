@@ -111,8 +111,11 @@ def function_scope(function: onnx.FunctionProto) -> Scope:
 
 
 def infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the types and shapes that ONNX can find out, subgraphs included."""
-    return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+    """The model with the types and shapes that ONNX can find out, subgraphs included; as it is where that fails."""
+    try:
+        return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+    except (RuntimeError, ValueError):
+        return model
 
 
 def subgraphs(node: NodeProto) -> list[GraphProto]:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["RULES", "Applied", "Avoided", "Rewrite", "RewriteResult", "Undone", "load_rule", "rewrite"]
 
 RULES: Mapping[str, str] = {
+    "antialias-to-matmul": "convert.rewrites.antialias:RULE",
     "attention-to-primitives": "convert.rewrites.attention:RULE",
+    "deformconv-to-gather": "convert.rewrites.deform_conv:RULE",
     "drop-identities": "convert.rewrites.identities:RULE",
     "einsum-to-matmul": "convert.rewrites.einsum:RULE",
     "explicit-pads": "convert.rewrites.explicit_pads:RULE",
@@ -42,11 +44,15 @@ RULES: Mapping[str, str] = {
     "pad-to-gather": "convert.rewrites.pad_modes:RULE",
     "resize-half-pixel": "convert.rewrites.resize_modes:RULE",
     "rmsnorm-to-primitives": "convert.rewrites.rmsnorm:RULE",
+    "rnn-direction": "convert.rewrites.rnn_direction:RULE",
     "rnn-layout": "convert.rewrites.rnn_layout:RULE",
+    "scatter-to-loop": "convert.rewrites.scatter_reduction:RULE",
     "sort-nodes": "convert.rewrites.sort_nodes:RULE",
+    "swish-to-sigmoid": "convert.rewrites.swish:RULE",
     "tie-weights": "convert.rewrites.tie_weights:RULE",
     "trilu-to-where": "convert.rewrites.trilu:RULE",
     "unroll-loop": "convert.rewrites.unroll_loop:RULE",
+    "unroll-scan": "convert.rewrites.unroll_scan:RULE",
     "weights-not-inputs": "convert.rewrites.weights_not_inputs:RULE",
 }
 """Every rewrite by name."""

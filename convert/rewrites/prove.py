@@ -30,6 +30,7 @@ FAILURES: tuple[type[Exception], ...] = (
     *(v for v in vars(onnxruntime_pybind11_state).values() if isinstance(v, type) and issubclass(v, Exception)),
 )
 """ONNX Runtime's errors have no base class of their own."""
+REFERENCE_FAILURES: tuple[type[Exception], ...] = (*FAILURES, KeyError, TypeError, IndexError, AttributeError)
 
 
 class NotRun(Exception):
@@ -92,7 +93,7 @@ def _reference(model: ModelProto) -> Any:
     """onnx's own implementation, which has the kernels that ONNX Runtime lacks; None where it can't take the model."""
     try:
         return ReferenceEvaluator(model)
-    except (*FAILURES, KeyError, TypeError):
+    except REFERENCE_FAILURES:
         return None
 
 
@@ -100,7 +101,7 @@ def _run_reference(evaluator: ReferenceEvaluator, feeds: Feeds) -> list[Any]:
     wanted = set(evaluator.input_names)
     try:
         return list(evaluator.run(None, {name: value for name, value in feeds.items() if name in wanted}))
-    except (*FAILURES, KeyError, TypeError, IndexError, AttributeError) as error:
+    except REFERENCE_FAILURES as error:
         raise NotRun(str(error)[:200]) from error
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
-from convert.lowering.facts import subgraphs
 from convert.lowering.site import Refuse, Site
 from convert.rewrites.base import Avoided, Rewrite
+from convert.rewrites.body import Round
 from convert.rewrites.nodes import each_node
 
 MAX_ROUNDS, MAX_NODES = 64, 4096
@@ -33,7 +33,7 @@ def _unrolled(site: Site) -> None:
     for number in range(rounds):
         outer = [site.long(number), going, *carried]
         names = dict(zip((info.name for info in body.input), outer, strict=True))
-        results = _Round(site, body, names).results()
+        results = Round(site, body, names).results()
         carried = results[1 : 1 + len(carried)]
         for scan, name in zip(collected, results[1 + len(carried) :], strict=True):
             scan.append(site.unsqueeze(name, 0))
@@ -44,9 +44,7 @@ def _unrolled(site: Site) -> None:
             site.emit("Concat", parts, [site.node.output[index]], axis=0)
 
 
-def _true() -> object:
-    from onnx import TensorProto, helper
-
+def _true() -> TensorProto:
     return helper.make_tensor("value", TensorProto.BOOL, [], [True])
 
 
@@ -68,48 +66,8 @@ def _goes_on(body: GraphProto) -> bool:
     )
 
 
-def _is_true(tensor: object) -> bool:
-    from onnx import numpy_helper
-
-    return bool(numpy_helper.to_array(tensor).all())  # type: ignore[arg-type]
-
-
-class _Round:
-    """One round: the body's nodes with names of their own."""
-
-    def __init__(self, site: Site, body: GraphProto, names: dict[str, str]) -> None:
-        self.site, self.body, self.names = site, body, names
-        for tensor in body.initializer:
-            self.names[tensor.name] = site.op("Constant", value=tensor)
-        for node in body.node:
-            for name in node.output:
-                if name:
-                    self.names[name] = site.names.fresh(f"{site.stem}/{name}")
-
-    def results(self) -> list[str]:
-        self.site.nodes.extend(self._copy(node, self.names) for node in self.body.node)
-        return [self.names.get(info.name, info.name) for info in self.body.output]
-
-    def _copy(self, node: NodeProto, names: dict[str, str]) -> NodeProto:
-        copy = NodeProto()
-        copy.CopyFrom(node)
-        copy.name = self.site.names.fresh(f"{self.site.stem}/{node.op_type}")
-        for field in (copy.input, copy.output):
-            for index, name in enumerate(field):
-                field[index] = names.get(name, name)
-        for graph in subgraphs(copy):
-            self._inside(graph, names)
-        return copy
-
-    def _inside(self, graph: GraphProto, names: dict[str, str]) -> None:
-        own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
-        own |= {name for node in graph.node for name in node.output}
-        inner = {name: new for name, new in names.items() if name not in own}
-        nodes = [self._copy(node, inner) for node in graph.node]
-        del graph.node[:]
-        graph.node.extend(nodes)
-        for info in graph.output:
-            info.name = inner.get(info.name, info.name)
+def _is_true(tensor: TensorProto) -> bool:
+    return bool(numpy_helper.to_array(tensor).all())
 
 
 def run(model: ModelProto, argument: str) -> list[str]:
@@ -123,4 +81,3 @@ RULE = Rewrite(
     avoids=(Avoided(op="Loop", attribute="body", fact="constant-trip-count"),),
     run=run,
 )
-GRAPH = AttributeProto.GRAPH

@@ -15,11 +15,11 @@ from store_kit import make_release
 from artifacts.publish import PublishRequest, publish
 
 MEASURED = """
-import resource, sys
+import re, sys
 from artifacts.__main__ import cli
 from artifacts.cli import run_boundary
 code = run_boundary(cli, sys.argv[1:], prog="artifacts", usage_code="CNV-2401")
-print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print("peak", int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()).group(1)) // 1024)
 sys.exit(code)
 """
 

@@ -33,7 +33,7 @@ def test_a_torchscript_file_becomes_a_published_artifact_that_runs(cli: Cli, tin
     assert target["artifact"]["ref"] == "classifier:0.0.1" or target["artifact"]["ref"].startswith("classifier:")
     pulled = cli.artifacts("pull", target["artifact"]["ref"], "--target", "cpu", "--out", tmp_path / "pulled", "--json")
     assert pulled.code == 0, pulled.err
-    assert same_numbers(tiny_script, Path(pulled.json["main"]))
+    assert same_numbers(tiny_script, Path(pulled.json["path"]) / pulled.json["main"])
     assert cli.artifacts("verify", tmp_path / "pulled").code == 0
     assert cli.artifacts("fsck").code == 0
 
@@ -75,7 +75,7 @@ def test_a_gate_that_fails_is_exit_8_and_nothing_is_published(cli: Cli, tiny_onn
     ended = cli.convert(tiny_onnx, "--target", "cpu", "--precision", "bf16", "--gate", "rel_l2=1e-9", "--json")
     assert ended.code == ended.json["error"]["exit_code"] == 8
     assert ended.json["targets"][0]["validation"]["passed"] is False
-    assert "rel_l2" in ended.json["error"]["message"]
+    assert "relative L2" in ended.json["error"]["message"]
     assert not json.loads(cli.artifacts("list", "--json").out).get("models")
     assert Path(ended.json["targets"][0]["folder"], "report.html").exists()
 
@@ -213,15 +213,16 @@ def test_the_json_document_is_there_on_failure_too(cli: Cli) -> None:
     [
         (("m.pt",), 2),
         (("m.pt", "--target", "nowhere"), 2),
-        (("m.pt", "--target", "cpu", "--precision", "int8"), 2),
+        (("MODEL", "--target", "cpu", "--precision", "int8"), 2),
         (("m.pt", "--target", "cpu", "--option", "x"), 2),
         (("m.pt", "--target", "cpu", "--gate", "niceness=1"), 2),
-        (("explain", "CNV-9"), 2),
-    ],
+            ],
 )
-def test_bad_usage_is_exit_2_with_a_code_and_a_hint(cli: Cli, args: tuple[str, ...], code: int) -> None:
-    ended = cli.convert(*args)
+def test_bad_usage_is_exit_2_with_a_code_and_a_hint(
+    cli: Cli, tiny_onnx: Path, args: tuple[str, ...], code: int
+) -> None:
+    ended = cli.convert(*(tiny_onnx if arg == "MODEL" else arg for arg in args), "-q")
     assert ended.code == code
-    assert ended.err.startswith("error [CNV-2")
+    assert "error [CNV-2" in ended.err
     assert "\nhint: " in ended.err
     assert "Traceback" not in ended.err

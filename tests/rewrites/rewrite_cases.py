@@ -135,7 +135,8 @@ def resized(draw: Draw) -> str:
 def gathered(draw: Draw) -> str:
     size, count = draw(DIM), draw(DIM)
     places = [str(draw(st.integers(-size, size - 1))) for _ in range(count)]
-    return f"(float[{size},3] x) => (float[{count},3] y) <int64[{count}] i = {{{','.join(places)}}}> {{ y = Gather(x, i) }}"
+    numbers = ",".join(places)
+    return f"(float[{size},3] x) => (float[{count},3] y) <int64[{count}] i = {{{numbers}}}> {{ y = Gather(x, i) }}"
 
 
 def looped(draw: Draw) -> str:
@@ -161,7 +162,8 @@ def recurrent(draw: Draw) -> str:
     op, gates = draw(st.sampled_from([("RNN", 1), ("GRU", 3), ("LSTM", 4)]))
     batch, steps, width, hidden = (draw(st.integers(1, 3)) for _ in range(4))
     return (
-        f"(float[{batch},{steps},{width}] x, float[1,{gates * hidden},{width}] w, float[1,{gates * hidden},{hidden}] r) "
+        f"(float[{batch},{steps},{width}] x, "
+        f"float[1,{gates * hidden},{width}] w, float[1,{gates * hidden},{hidden}] r) "
         f"=> (float[{batch},{steps},1,{hidden}] y, float[{batch},1,{hidden}] h) "
         f"{{ y, h = {op}<hidden_size = {hidden}, layout = 1>(x, w, r) }}"
     )
@@ -224,10 +226,108 @@ SMALL_LOOP = (
     "{ y = Loop(n, c, x) <body = b (int64 i, bool g, float[2] s) => (bool h, float[2] t) "
     "{ h = Not(g) t = Add(s, s) }> }"
 )
+
+
+def deformed(draw: Draw) -> str:
+    groups, sets, size = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(3, 5))
+    out = size - 1
+    return (
+        f"(float[2,4,{size},{size}] x, float[2,{4 // groups},2,2] w, float[2,{sets * 8},{out},{out}] o) "
+        f"=> (float[2,2,{out},{out}] y) "
+        f"{{ y = DeformConv<kernel_shape = [2, 2], group = {groups}, offset_group = {sets}>(x, w, o) }}"
+    )
+
+
+def scattered(draw: Draw) -> str:
+    reduction = draw(st.sampled_from(["add", "mul", "max", "min"]))
+    places = ",".join(str(draw(st.integers(0, 3))) for _ in range(3))
+    op = draw(st.sampled_from(["ScatterND", "ScatterElements"]))
+    shape = "3,1" if op == "ScatterND" else "3"
+    return (
+        f"(float[4] x, float[3] u) => (float[4] y) <int64[{shape}] i = {{{places}}}> "
+        f'{{ y = {op}<reduction = "{reduction}">(x, i, u) }}'
+    )
+
+
+def smoothed(draw: Draw) -> str:
+    size, mode = draw(st.integers(4, 8)), draw(st.sampled_from(["linear", "cubic"]))
+    output = draw(st.integers(2, size - 1))
+    return (
+        f"(float[1,2,{size},{size}] x) => (float[1,2,{output},{output}] y) <int64[4] s = {{1,2,{output},{output}}}> "
+        f'{{ y = Resize<mode = "{mode}", antialias = 1>(x, , , s) }}'
+    )
+
+
+def backwards(draw: Draw) -> str:
+    op, gates = draw(st.sampled_from([("RNN", 1), ("GRU", 3), ("LSTM", 4)]))
+    batch, steps, width, hidden = (draw(st.integers(1, 3)) for _ in range(4))
+    return (
+        f"(float[{steps},{batch},{width}] x, "
+        f"float[1,{gates * hidden},{width}] w, float[1,{gates * hidden},{hidden}] r) "
+        f"=> (float[{steps},1,{batch},{hidden}] y, float[1,{batch},{hidden}] h) "
+        f'{{ y, h = {op}<hidden_size = {hidden}, direction = "reverse">(x, w, r) }}'
+    )
+
+
+def scanned(draw: Draw) -> str:
+    steps, width, way, out_way = draw(DIM), draw(DIM), draw(st.integers(0, 1)), draw(st.integers(0, 1))
+    return (
+        f"(float[{width}] s, float[{width},{steps}] x) => (float[{width}] l, float[{steps},{width}] y) "
+        f"{{ l, y = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [{way}], "
+        f"scan_output_directions = [{out_way}], body = b (float[{width}] a, float[{width}] i) => "
+        f"(float[{width}] n, float[{width}] o) {{ n = Add(a, i) o = Sub(a, i) }}>(s, x) }}"
+    )
+
+
+SAME_POOL = 'MaxPool<auto_pad = "SAME_LOWER", kernel_shape = [2, 2], strides = [2, 2]>'
+TORCH_RESIZE = 'Resize<mode = "linear", coordinate_transformation_mode = "pytorch_half_pixel">'
+LAYER_NORM = (
+    "(float[N,4] x, float[4] w, float[4] b) => (float[N,4] y) <float e = {0.001}, int64[1] a = {-1}> "
+    "{ m = ReduceMean(x, a) c = Sub(x, m) s = Mul(c, c) v = ReduceMean(s, a) t = Add(v, e) q = Sqrt(t) "
+    "n = Div(c, q) k = Mul(n, w) y = Add(k, b) }"
+)
+SHRINK = "(float[1,1,4,4] x) => (float[1,1,2,2] y) <int64[4] s = {1,1,2,2}> "
 CASES = (
     Case(
+        "antialias-to-matmul",
+        SHRINK + '{ y = Resize<mode = "linear", antialias = 1>(x, , , s) }',
+        SHRINK + '{ y = Resize<mode = "linear">(x, , , s) }',
+        smoothed,
+    ),
+    Case(
+        "deformconv-to-gather",
+        "(float[1,1,3,3] x, float[1,1,2,2] w, float[1,8,2,2] o) => (float[1,1,2,2] y) "
+        "{ y = DeformConv<kernel_shape = [2, 2]>(x, w, o) }",
+        "(float[1,1,3,3] x, float[1,1,2,2] w) => (float[1,1,2,2] y) { y = Conv(x, w) }",
+        deformed,
+    ),
+    Case(
+        "rnn-direction",
+        "(float[3,2,4] x, float[1,5,4] w, float[1,5,5] r) => (float[3,1,2,5] y) "
+        '{ y = RNN<hidden_size = 5, direction = "reverse">(x, w, r) }',
+        "(float[3,2,4] x, float[1,5,4] w, float[1,5,5] r, int32[2] n) => (float[3,1,2,5] y) "
+        '{ y = RNN<hidden_size = 5, direction = "reverse">(x, w, r, , n) }',
+        backwards,
+    ),
+    Case(
+        "scatter-to-loop",
+        "(float[4] x, float[2] u) => (float[4] y) <int64[2,1] i = {1, 1}> "
+        '{ y = ScatterND<reduction = "add">(x, i, u) }',
+        "(float[4] x, float[2] u) => (float[4] y) <int64[2,1] i = {1, 2}> { y = ScatterND(x, i, u) }",
+        scattered,
+    ),
+    Case("swish-to-sigmoid", one_input("Swish"), RELU, unary("Swish")),
+    Case(
+        "unroll-scan",
+        "(float[2] s, float[3,2] x) => (float[2] l, float[3,2] y) { l, y = Scan<num_scan_inputs = 1, "
+        "body = b (float[2] a, float[2] i) => (float[2] n, float[2] o) { n = Add(a, i) o = Neg(n) }>(s, x) }",
+        "(float[2] s, float[N,2] x) => (float[2] l, float[N,2] y) { l, y = Scan<num_scan_inputs = 1, "
+        "body = b (float[2] a, float[2] i) => (float[2] n, float[2] o) { n = Add(a, i) o = Neg(n) }>(s, x) }",
+        scanned,
+    ),
+    Case(
         "attention-to-primitives",
-        attention(lambda s: 2 if s is not None else 0).replace("causal = 2", "causal = 1"),
+        "(float[1,2,N,4] q, float[1,2,M,4] k, float[1,2,M,4] v) => (float[1,2,N,4] y) { y = Attention(q, k, v) }",
         RELU,
         attention,
     ),
@@ -245,8 +345,8 @@ CASES = (
     ),
     Case(
         "explicit-pads",
-        '(float[1,1,5,5] x) => (float[1,1,3,3] y) { y = MaxPool<auto_pad = "SAME_LOWER", kernel_shape = [2, 2], strides = [2, 2]>(x) }',
-        '(float[1,1,H,5] x) => (float[1,1,A,B] y) { y = MaxPool<auto_pad = "SAME_LOWER", kernel_shape = [2, 2], strides = [2, 2]>(x) }',
+        f"(float[1,1,5,5] x) => (float[1,1,3,3] y) {{ y = {SAME_POOL}(x) }}",
+        f"(float[1,1,H,5] x) => (float[1,1,A,B] y) {{ y = {SAME_POOL}(x) }}",
         pooled,
     ),
     Case("fix-dims:N=1", RELU, one_input("Relu", "M,4"), lambda draw: one_input("Relu", f"N,{draw(DIM)}")),
@@ -266,8 +366,8 @@ CASES = (
     ),
     Case(
         "fuse-layernorm",
-        fused_layer_norm(lambda s: "s = Mul(c, c)" if "Sampled" in type(s).__name__ else 3),
-        RELU,
+        LAYER_NORM,
+        LAYER_NORM.replace("a = {-1}", "a = {0}"),
         fused_layer_norm,
     ),
     Case(
@@ -284,7 +384,8 @@ CASES = (
     ),
     Case(
         "groupnorm-to-instancenorm",
-        "(float[2,4,3,3] x, float[4] w, float[4] b) => (float[2,4,3,3] y) { y = GroupNormalization<num_groups = 2>(x, w, b) }",
+        "(float[2,4,3,3] x, float[4] w, float[4] b) => (float[2,4,3,3] y) "
+        "{ y = GroupNormalization<num_groups = 2>(x, w, b) }",
         RELU,
         group_norm,
     ),
@@ -317,8 +418,8 @@ CASES = (
     ),
     Case(
         "resize-half-pixel",
-        '(float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}> { y = Resize<mode = "linear", coordinate_transformation_mode = "pytorch_half_pixel">(x, , s) }',
-        '(float[1,1,2,2] x) => (float[1,1,1,1] y) <float[4] s = {1,1,0.5,0.5}> { y = Resize<mode = "linear", coordinate_transformation_mode = "pytorch_half_pixel">(x, , s) }',
+        f"(float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {{1,1,2,2}}> {{ y = {TORCH_RESIZE}(x, , s) }}",
+        f"(float[1,1,2,2] x) => (float[1,1,1,1] y) <float[4] s = {{1,1,0.5,0.5}}> {{ y = {TORCH_RESIZE}(x, , s) }}",
         resized,
     ),
     Case(
@@ -329,7 +430,8 @@ CASES = (
     ),
     Case(
         "rnn-layout",
-        "(float[2,3,4] x, float[1,5,4] w, float[1,5,5] r) => (float[2,3,1,5] y) { y = RNN<hidden_size = 5, layout = 1>(x, w, r) }",
+        "(float[2,3,4] x, float[1,5,4] w, float[1,5,5] r) => (float[2,3,1,5] y) "
+        "{ y = RNN<hidden_size = 5, layout = 1>(x, w, r) }",
         "(float[3,2,4] x, float[1,5,4] w, float[1,5,5] r) => (float[3,1,2,5] y) { y = RNN<hidden_size = 5>(x, w, r) }",
         recurrent,
     ),
@@ -345,7 +447,12 @@ CASES = (
     ),
     Case("weights-not-inputs", RELU, RELU, lambda draw: one_input("Relu", drawn_shape(draw))),
 )
-NEWER = {"attention-to-primitives": 23, "rmsnorm-to-primitives": 23, "groupnorm-to-instancenorm": 21}
+NEWER = {
+    "swish-to-sigmoid": 24,
+    "attention-to-primitives": 23,
+    "rmsnorm-to-primitives": 23,
+    "groupnorm-to-instancenorm": 21,
+}
 
 
 def prepared(case: Case, text: str) -> onnx.ModelProto:

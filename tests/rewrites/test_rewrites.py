@@ -16,6 +16,8 @@ from convert.rewrites import RULES, load_rule, rewrite
 from convert.rewrites.prove import prove
 
 CASES = {case.name.partition(":")[0]: case for case in rewrite_cases.CASES}
+MAY_FIND_NOTHING = ("resize-half-pixel",)
+"""Rewrites that rightly pass over some of the graphs drawn."""
 TEXTUAL = sorted(set(RULES) - {"imports", "tie-weights", "weights-not-inputs"})
 
 
@@ -72,6 +74,7 @@ def test_random_graphs_keep_their_numbers(name: str, data: st.DataObject) -> Non
         warnings.simplefilter("ignore", DeprecationWarning)
         result = rewrite(before, [case.name])
     assert result.undone == ()
+    assert result.applied or name in MAY_FIND_NOTHING
     if result.applied and "before" not in result.applied[0].evidence:
         assert result.applied[0].evidence["inputs"] == 2
 
@@ -85,7 +88,10 @@ def test_several_rewrites_are_applied_in_order() -> None:
 
 def test_a_mask_that_covers_a_whole_row_is_proven_on_the_sample_and_undone() -> None:
     """With every key masked, -1e9 swallows the scores in float32 and -60000 does not."""
-    text = "(float[2,4] x) => (float[2,4] y) <float[4] n = {-1e9,-1e9,-1e9,-1e9}> { m = Add(x, n) y = Softmax<axis = -1>(m) }"
+    text = (
+        "(float[2,4] x) => (float[2,4] y) <float[4] n = {-1e9,-1e9,-1e9,-1e9}> "
+        "{ m = Add(x, n) y = Softmax<axis = -1>(m) }"
+    )
     before = rewrite_cases.graph(text)
     sample = {"x": np.array([[0, 1, 2, 3], [3, 2, 1, 0]], dtype=np.float32)}
     result = rewrite(before, ["fp16-masks"], samples=[sample])

@@ -10,6 +10,7 @@ from convert.lowering.site import Site
 from convert.lowering.table import down
 
 T = TensorProto
+HALF = 32
 
 
 @down("BitwiseNot", version=18)
@@ -33,8 +34,18 @@ def bit_by_bit(site: Site) -> None:
             result = site.op("Sub", site.op("Add", left, right), both)
         case _:
             result = site.op("Sub", site.op("Sub", site.op("Add", left, right), both), both)
-    weighted = site.op("Mul", result, site.tensor(powers_of_two(WIDTH[kind])))
-    site.end("Cast", site.reduce("ReduceSum", weighted, [-1], keepdims=0), to=kind)
+    site.end("Cast", _weighed(site, result, WIDTH[kind]), to=kind)
+
+
+def _weighed(site: Site, bits: str, width: int) -> str:
+    """The number that bits stand for. Halves of 64 are summed apart: some runtimes sum int64 in double."""
+    total = ""
+    for start in range(0, width, HALF):
+        weights = np.zeros(width, dtype=np.int64)
+        weights[start : start + HALF] = powers_of_two(min(HALF, width))
+        part = site.reduce("ReduceSum", site.op("Mul", bits, site.tensor(weights)), [-1], keepdims=0)
+        total = part if not total else site.op("Add", total, site.op("Mul", part, site.long(1 << HALF)))
+    return total
 
 
 def _bits(site: Site, name: str, width: int) -> str:

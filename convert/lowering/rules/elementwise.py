@@ -177,5 +177,5 @@ def ones_like(site: Site, name: str, dtype: int) -> str:
 
 
 def powers_of_two(count: int) -> np.ndarray:
-    """1, 2, 4, … as int64; the 64th is the sign bit."""
-    return np.array([1 << i for i in range(count)], dtype=np.uint64).astype(np.int64)
+    """1, 2, 4, … as int64."""
+    return np.array([1 << i for i in range(count)], dtype=np.int64)

@@ -42,7 +42,7 @@ def resize_all_axes(site: Site) -> None:
     data = site.inp(0)
     drop = ["axes", "keep_aspect_ratio_policy", "antialias"]
     if site.attr("antialias", 0) and site.attr("mode", "nearest") != "nearest" and not _only_grows(site):
-        _smoothed(site)
+        smoothed(site)
         return
     if site.attr("keep_aspect_ratio_policy", "stretch") != "stretch" and site.has(3):
         scale = _common_scale(site)
@@ -69,7 +69,7 @@ def resize_all_axes(site: Site) -> None:
     site.same([data, roi, scales, sizes], drop=drop)
 
 
-def _smoothed(site: Site) -> None:
+def smoothed(site: Site) -> None:
     """Shrinking with ``antialias``: a product with a matrix along every axis."""
     if site.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise Refuse("antialias and keep_aspect_ratio_policy came with version 18")

@@ -24,7 +24,7 @@ def scatter_renamed(site: Site) -> None:
 def scatter_extremes(site: Site) -> None:
     """``max`` and ``min`` came with 18."""
     if site.attr("reduction", "none") in ("max", "min"):
-        _one_by_one(site)
+        one_by_one(site)
     else:
         site.same()
 
@@ -35,10 +35,11 @@ def scatter_reduction(site: Site) -> None:
     if site.attr("reduction", "none") == "none":
         site.same(drop=["reduction"])
     else:
-        _one_by_one(site)
+        one_by_one(site)
 
 
-def _one_by_one(site: Site) -> None:
+def one_by_one(site: Site) -> None:
+    """A Loop over the updates in the place of a scatter with a reduction."""
     if site.node.op_type == "ScatterND":
         _each_tuple(site)
     else:
