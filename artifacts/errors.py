@@ -55,5 +55,5 @@ def disk_full(error: OSError, doing: str) -> ResourceLimit | None:
     return ResourceLimit(
         "CNV-1003",
         f"no space left on the disk while {doing}: {error.filename or 'unknown file'}",
-        hint="free some space, or point --out, --registry and CONVERT_CACHE_DIR at a larger disk; what was finished is kept",
+        hint="free some space, or use a larger disk (--out, --registry, CONVERT_CACHE_DIR); what was finished is kept",
     )

@@ -1,4 +1,4 @@
-"""``make bench``: one table of ratios for each part, on standard output. Names of parts as arguments run those alone."""
+"""``make bench``: a table of ratios for each part, on standard output. Names of parts as arguments run those alone."""
 
 from __future__ import annotations
 

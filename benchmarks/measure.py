@@ -72,7 +72,5 @@ def table(title: str, rows: Sequence[Row]) -> str:
     lines = [f"### {title}", "", "| what | ours | base | unit | ratio | bound |", "|---|---|---|---|---|---|"]
     for row in rows:
         bound = f"≤ {row.bound:g} {'✓' if row.holds else '✗'}" if row.bound else "–"
-        lines.append(
-            f"| {row.what} | {row.ours:.3g} | {row.base:.3g} | {row.unit} | {row.ratio:.2f} | {bound} |"
-        )
+        lines.append(f"| {row.what} | {row.ours:.3g} | {row.base:.3g} | {row.unit} | {row.ratio:.2f} | {bound} |")
     return "\n".join(lines) + "\n"

@@ -18,6 +18,8 @@ from convert.loading.torch_models import Call, OpenModel, to_array
 from convert.loading.user_code import one_line as plain_line
 from convert.values import DimRange, LoadedModel, TensorSpec
 
+_jit: Any = torch.jit
+
 
 class ExporterFailed(Exception):
     """One exporter could not do it, or its graph is wrong; the text is one line."""
@@ -38,7 +40,7 @@ def run_torch(model: OpenModel, call: Call) -> TorchRun:
     """Run a model in inference mode on one call. Raises :class:`ExporterFailed` with torch's own words in one line."""
     try:
         # Without the profiling executor, which compiles a script anew in its first runs: we run it a few times only.
-        with torch.inference_mode(), torch.jit.optimized_execution(False):
+        with torch.inference_mode(), _jit.optimized_execution(False):
             result = model.run(call)
     except Exception as error:
         raise ExporterFailed(f"the model itself fails on the sample: {one_line(error)}") from error
@@ -179,7 +181,7 @@ def _torchscript(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, 
     }
     if loaded.format == "torchscript" and not plain:
         # A script inside a module can't be traced by the exporter itself, but a traced one can be exported.
-        subject = torch.jit.trace(subject, call.args, check_trace=False, strict=False)
+        subject = _jit.trace(subject, call.args, check_trace=False, strict=False)
     torch.onnx.export(
         subject,
         _unmistakable(call),

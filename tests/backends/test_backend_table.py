@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-import convert.backends
 from convert.backends import BACKENDS, backend_names, load_backend
 from convert.backends.base import Backend
 from convert.errors import UsageError

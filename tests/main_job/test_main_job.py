@@ -216,7 +216,7 @@ def test_the_json_document_is_there_on_failure_too(cli: Cli) -> None:
         (("MODEL", "--target", "cpu", "--precision", "int8"), 2),
         (("m.pt", "--target", "cpu", "--option", "x"), 2),
         (("m.pt", "--target", "cpu", "--gate", "niceness=1"), 2),
-            ],
+    ],
 )
 def test_bad_usage_is_exit_2_with_a_code_and_a_hint(
     cli: Cli, tiny_onnx: Path, args: tuple[str, ...], code: int
