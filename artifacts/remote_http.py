@@ -6,6 +6,7 @@ credentials; one from TLS to plain HTTP is refused.
 
 from __future__ import annotations
 
+import functools
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -195,7 +196,9 @@ class Transport:
         )
 
 
+@functools.cache
 def _tls(ca: Path | None) -> ssl.SSLContext:
+    """The certificates to trust; reading them takes longer than many a request, so it is done once."""
     try:
         return ssl.create_default_context(cafile=str(ca) if ca else None)
     except (OSError, ssl.SSLError) as error:

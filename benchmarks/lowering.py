@@ -23,12 +23,14 @@ import node_cases  # noqa: E402
 import numpy as np  # noqa: E402
 import onnx  # noqa: E402
 
+from benchmarks.measure import Row  # noqa: E402
 from convert.lowering import LoweringRefused, lower  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "lowering.md"
 BEGIN, END = "<!-- scores -->", "<!-- /scores -->"
 Convert = Callable[[onnx.ModelProto, int], onnx.ModelProto]
 CONVERTERS: dict[str, Convert] = {"lower": lower, "onnx.version_converter": onnx.version_converter.convert_version}
+SAMPLED = 6
 STATES = ("right", "refused", "invalid", "wrong", "failed")
 
 
@@ -43,7 +45,11 @@ def main() -> None:
     logging.disable(logging.WARNING)
     lines = score_table(options.every)
     if not options.no_export:
-        lines += ["", *cost_lines()]
+        proven, exported, text = cost()
+        lines += [
+            "",
+            f"Lowering to opset 13 and proving it on ONNX Runtime: {proven / exported:.2f} of the export's time ({text}).",
+        ]
     text = "\n".join(lines)
     print(text)
     if options.write:
@@ -52,17 +58,41 @@ def main() -> None:
         PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
+def rows() -> list[Row]:
+    """For ``make bench``: right cases beside onnx's converter on every sixth case, and the cost of a big graph."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    counts = scores(SAMPLED)
+    found = []
+    for target in node_cases.TARGETS:
+        ours, base = (counts[target, name] for name in CONVERTERS)
+        total = sum(ours.values())
+        what = f"node cases right at opset {target}, of {total} ({ours['wrong']} wrong here, {base['wrong']} there)"
+        found.append(Row(what=what, ours=ours["right"], base=base["right"], unit="cases"))
+    proven, exported, text = cost()
+    found.append(Row(what=f"lower to 13 and prove: {text}", ours=proven, base=exported, unit="s", bound=1.0))
+    return found
+
+
+def scores(every: int) -> dict[tuple[int, str], collections.Counter[str]]:
+    """What becomes of every ``every``-th case, by target and converter."""
+    cases = node_cases.all_cases()[::every]
+    return {
+        (target, name): collections.Counter(state_of(case, target, convert) for case in cases)
+        for target in node_cases.TARGETS
+        for name, convert in CONVERTERS.items()
+    }
+
+
 def score_table(every: int) -> list[str]:
     """One line per target and converter."""
-    cases = node_cases.all_cases()[::every]
+    counts = scores(every)
+    total = sum(next(iter(counts.values())).values())
     header = " | ".join(["opset", "converter", "cases", *STATES, "right, %"])
-    lines = [f"onnx {onnx.__version__}, {len(cases)} node cases", "", f"| {header} |", "|" + " --- |" * 9]
-    for target in node_cases.TARGETS:
-        for name, convert in CONVERTERS.items():
-            counts = collections.Counter(state_of(case, target, convert) for case in cases)
-            cells = [str(counts[state]) for state in STATES]
-            share = 100 * counts["right"] / len(cases)
-            lines.append(f"| {' | '.join([str(target), name, str(len(cases)), *cells, f'{share:.1f}'])} |")
+    lines = [f"onnx {onnx.__version__}, {total} node cases", "", f"| {header} |", "|" + " --- |" * 9]
+    for (target, name), count in counts.items():
+        cells = [str(target), name, str(total), *(str(count[state]) for state in STATES)]
+        lines.append(f"| {' | '.join(cells)} | {100 * count['right'] / total:.1f} |")
     return lines
 
 
@@ -74,8 +104,8 @@ def state_of(case: node_cases.TestCase, target: int, convert: Convert) -> str:
         return "refused"
 
 
-def cost_lines() -> list[str]:
-    """The time to lower and prove a graph of some 5,000 nodes, as a share of the time to export it."""
+def cost() -> tuple[float, float, str]:
+    """Seconds to lower and prove a graph of 5,000 nodes, seconds to export it, and the sizes in words."""
     import torch
 
     class Block(torch.nn.Module):
@@ -98,10 +128,7 @@ def cost_lines() -> list[str]:
     before, after = (node_cases.run_ort(graph, feeds)[0] for graph in (model, lowered))
     assert np.allclose(before, after, rtol=1e-3, atol=1e-5)
     proven = time.perf_counter() - start
-    text = f"{len(lowered.graph.node)} nodes after lowering from {len(model.graph.node)}"
-    return [
-        f"Lowering to opset 13 and proving it on ONNX Runtime: {proven / exported:.2f} of the export's time ({text})."
-    ]
+    return proven, exported, f"{len(model.graph.node)} nodes become {len(lowered.graph.node)}"
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def split_suppression(model: ModelProto) -> Split:
     """Cut a model in front of the NonMaxSuppressions of its main graph; the given model is left as it is.
 
     ``main`` gives out what the model gives out already in front of the cut, then the cut values. ``post`` takes the cut
-    values (and inputs of the model that it reads) and gives out the rest. Raises CNV-4113 where there is nothing to cut.
+    values (and inputs of the model that it reads) and gives out the rest. Raises CNV-4113 where nothing is to cut.
     """
     later = _after(model.graph)
     if not later:

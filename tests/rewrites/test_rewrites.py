@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -30,6 +31,12 @@ def test_a_rewrite_declares_its_name_and_what_it_avoids(name: str) -> None:
     rule = load_rule(name)
     assert rule.name == name
     assert rule.title and rule.avoids
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_the_reference_names_it_with_its_title(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "rewrites.md").read_text(encoding="utf-8")
+    assert f"| `{name}` | {load_rule(name).title}" in page
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
