@@ -14,8 +14,8 @@ import msgspec
 from artifacts.archive import SCHEME as ARCHIVE
 from artifacts.archive import export_archive, import_archive
 from artifacts.attach import find_attachments
-from artifacts.digest import FileEntry
-from artifacts.durable import make_folders, writing
+from artifacts.digest import FileEntry, sha256_file
+from artifacts.durable import make_folders, reading, writing
 from artifacts.errors import RegistryError, UsageError
 from artifacts.http_options import HttpOptions
 from artifacts.layout import Layout
@@ -74,6 +74,7 @@ def pull_remote(
     key = hashlib.sha256(f"{registry} {text} {target} {soc}".encode()).hexdigest()[:12]
     work = parent / f".model-convert-pull-{key}"
     with _remote(registry, ref.name, options) as remote:
+        _drop_damaged(Registry(work).layout(ref.name))
         root, found = _view(remote, work, ref)
         layout, resolved = resolve(Registry(root), found)
         chosen = choose_target(layout, resolved, target=target, soc=soc)
@@ -85,6 +86,15 @@ def pull_remote(
     pulled = pull(root, str(found), out, target=target, soc=soc, trust=trust, take=True)
     shutil.rmtree(work, ignore_errors=True)
     return pulled
+
+
+def _drop_damaged(layout: Layout) -> None:
+    """Delete what an earlier run left and isn't what its name says, before any of it is trusted."""
+    for entry in layout.stored() if layout.exists else ():
+        path = Path(entry.path)
+        with reading(f"reading {path}"):
+            if not entry.is_file(follow_symlinks=False) or sha256_file(path) != f"sha256:{entry.name}":
+                path.unlink()
 
 
 @contextlib.contextmanager

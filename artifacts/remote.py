@@ -135,7 +135,7 @@ class Remote:
             RegistryError: CNV-9063 (other content), CNV-9060, CNV-9062, CNV-9064.
             OSError: The file can't be written; the caller says what it is.
         """
-        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             self._fill(descriptor, blob, what)

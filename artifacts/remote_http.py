@@ -84,6 +84,10 @@ class Transport:
         for turn in range(tries):
             try:
                 response = self._send_once(method, url, scope, headers or {}, body)
+            except (httpx.InvalidURL, ValueError) as error:
+                raise RegistryError(
+                    "CNV-9062", f"{self.host} names an address that is none", hint="tell the owner of the registry"
+                ) from error
             except httpx.TransportError as error:
                 if tries == 1:
                     raise
@@ -174,12 +178,13 @@ class Transport:
                 hint="the registry must name a token service with https",
             )
         headers = {"Authorization": self._credentials.basic} if self._credentials and self._credentials.user else {}
-        response = self._client.get(
-            realm, params={key: value for key, value in parameters.items() if value}, headers=headers
-        )
+        query = {key: value for key, value in parameters.items() if value}
+        headers["Accept-Encoding"] = "identity"
+        request = self._client.build_request("GET", realm, params=query, headers=headers)
+        response = self._client.send(request, stream=True)
         if response.status_code != 200:
             raise self._denied(response)
-        answer = parse_json(response.content, f"the token of {self.host}", code="CNV-9062")
+        answer = parse_json(read_answer(response, "the token"), f"the token of {self.host}", code="CNV-9062")
         token = answer.get("token") or answer.get("access_token") if isinstance(answer, dict) else None
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise RegistryError("CNV-9062", f"{self.host} gave no token", hint="check the address of the registry")

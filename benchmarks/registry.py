@@ -36,6 +36,7 @@ def rows() -> list[Row]:
         found = [
             _worst(path, "types stated", chain(NODES, stated=True)),
             _worst(path, "types to be followed", chain(NODES, stated=False)),
+            _worst(path, "several types stated", chain(NODES, stated=True, shapes=True)),
             _worst(path, "several types to be followed", chain(NODES, stated=False, shapes=True)),
         ]
     return [*found, _load_row()]

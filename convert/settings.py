@@ -65,10 +65,11 @@ def load_settings(given: Mapping[str, Any], *, folder: Path | None = None) -> Se
         ("environment", _from_environment(os.environ)),
         ("command line", {name: value for name, value in given.items() if value is not None}),
     ]
-    merged: dict[str, Any] = {
+    places = {
         "registry": str(Path(_xdg("XDG_DATA_HOME", ".local/share")) / "model-convert" / "registry"),
         "cache_dir": str(Path(_xdg("XDG_CACHE_HOME", ".cache")) / "model-convert"),
     }
+    merged: dict[str, Any] = {}
     for origin, layer in layers:
         try:
             msgspec.convert(dict(layer), Settings, strict=False)
@@ -79,6 +80,7 @@ def load_settings(given: Mapping[str, Any], *, folder: Path | None = None) -> Se
                 hint=f"settings are: {', '.join(Settings.__struct_fields__)}",
             ) from error
         merged.update(layer)
+    merged.update({name: place for name, place in places.items() if not merged.get(name)})
     settings = msgspec.convert(merged, Settings, strict=False)
     if settings.memory:
         parse_bytes(settings.memory)

@@ -34,9 +34,13 @@ def survey_model(model: str, given: dict[str, Any], use: Callable[[Any, ModelFil
 
 
 def _read(path: Path) -> Any:
+    """The model of a file; its local functions are inlined, as a conversion would do."""
+    from onnx.inliner import inline_local_functions
+
     from convert.graphs import read_model
 
-    return read_model(path)
+    model = read_model(path)
+    return inline_local_functions(model) if model.functions else model
 
 
 def at_opsets(model: Any) -> Callable[[int], Any]:

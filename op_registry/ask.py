@@ -39,6 +39,8 @@ class Ask:
         self.dtypes = [(place[0] == "o", int(place.removeprefix("o"))) for place in sorted(places)]
         self.values = sorted({int(clause.key) for clause in clauses if clause.subject == "input" and _deep(clause)})
         self._known: dict[Signature, tuple[Finding, ...]] = {}
+        self.bare = not self.types and all(any(map(_asks_a_written_attribute, rule.when)) for rule in self.rules)
+        """No rule speaks of a node without attributes."""
         self.quick = not self.rules and not verdict.findings and [place for place, _ in self.types] == ["0"]
         """The only thing to ask is whether the type of the first input is taken."""
 
@@ -53,6 +55,8 @@ class Ask:
 
     def look(self, proto: Any, scope: Scope) -> tuple[Finding, ...]:
         """The findings of one node, the worst first."""
+        if self.bare and not proto.attribute:
+            return self.verdict.findings
         key = self._signature(proto, scope)
         found = self._known.get(key)
         if found is None:
@@ -101,6 +105,10 @@ def _possible(clause: Clause, present: frozenset[str] | set[str]) -> bool:
     if clause.subject != "dtype":
         return True
     return any((dtype in clause.values) == (clause.verb == "is") for dtype in present if dtype)
+
+
+def _asks_a_written_attribute(clause: Clause) -> bool:
+    return clause.subject == "attr" and clause.verb != "missing"
 
 
 def _deep(clause: Clause) -> bool:

@@ -109,9 +109,9 @@ def holds(clauses: tuple[Clause, ...], node: NodeFacts) -> bool:
     return all(ASK[clause.subject](clause, node) for clause in clauses)
 
 
-def graph_holds(clauses: tuple[Clause, ...], facts: Mapping[str, int]) -> bool:
-    """Whether every clause is true of a graph's facts."""
-    return all(_number(facts.get(clause.key), clause) for clause in clauses)
+def graph_holds(clauses: tuple[Clause, ...], fact: Callable[[str], int]) -> bool:
+    """Whether every clause is true of a graph whose facts ``fact`` gives by name."""
+    return all(_number(fact(clause.key), clause) for clause in clauses)
 
 
 def _attr(clause: Clause, node: NodeFacts) -> bool:

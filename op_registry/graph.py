@@ -72,32 +72,35 @@ class Scope:
             scope = scope.outer
         return ""
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The element type's number of each value that the graph states; 0: no tensor. Built in a few sweeps."""
+        graph = self.graph
+        if graph is None:
+            return {}
+        found: dict[str, int] = {}
+        for group in (graph.value_info, graph.output, graph.input):
+            found.update(
+                zip([info.name for info in group], [info.type.tensor_type.elem_type for info in group], strict=True)
+            )
+        found.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
+        return found
+
     def stated(self, name: str) -> str:
         """The element type that this graph itself states, kept for the next time."""
-        if name in self.infos:
-            kind = self.infos[name].type
-            number = kind.tensor_type.elem_type
-            found = type_names().get(number, "") if number else other_type(kind)
-        elif name in self.tensors:
-            found = type_names().get(self.tensors[name].data_type, "")
-        else:
+        number = self.numbers.get(name)
+        if number is None:
             return ""
+        found = type_names().get(number, "") if number else other_type(self.infos[name].type)
         self.types[name] = found
         return found
 
     def present(self) -> set[str]:
         """Every element type that occurs in this graph and around it."""
-        graph, names = self.graph, type_names()
-        numbers: set[int] = set()
-        found = set(self.types.values())
-        if graph is not None:
-            numbers.update(tensor.data_type for tensor in graph.initializer)
-            for group in (graph.value_info, graph.output, graph.input):
-                plain = {info.type.tensor_type.elem_type for info in group}
-                numbers |= plain
-                if 0 in plain:
-                    found |= {other_type(info.type) for info in group}
-        found |= {names.get(number, "") for number in numbers}
+        numbers = set(self.numbers.values())
+        found = {type_names().get(number, "") for number in numbers} | set(self.types.values())
+        if 0 in numbers:
+            found |= {other_type(info.type) for info in self.infos.values()}
         return (found | (self.outer.present() if self.outer is not None else set())) - {""}
 
     def rank(self, name: str) -> int | None:

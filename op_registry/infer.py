@@ -65,8 +65,8 @@ def possible_types(nodes: Iterable[Any], pairs: Sequence[tuple[str, str]], scope
 
 def follow_types(nodes: Iterable[Any], pairs: Iterable[tuple[str, str]], scope: Scope, opset: int) -> list[str]:
     """Give the outputs of all nodes the types that follow, in the order of the graph; the type of each first input."""
-    for value in (*scope.infos, *scope.tensors):
-        scope.stated(value)
+    names = type_names()
+    scope.types.update({value: names.get(number, "") for value, number in scope.numbers.items() if number})
     types, known = scope.types, scope.types.get
     firsts: list[str] = []
     tell = firsts.append
@@ -92,12 +92,17 @@ def follow_types(nodes: Iterable[Any], pairs: Iterable[tuple[str, str]], scope: 
 
 def first_types(nodes: Iterable[Any], scope: Scope) -> list[str]:
     """The type of each node's first input, where the graph states its types."""
-    known = scope.types.get
-    found = []
+    numbers, names = scope.numbers.get, type_names()
+    firsts: list[str] = []
+    tell = firsts.append
     for node in nodes:
-        inputs = node.input
-        found.append((known(inputs[0]) or scope.dtype(inputs[0])) if inputs else "")
-    return found
+        try:
+            value = node.input[0]
+        except IndexError:
+            tell("")
+        else:
+            tell(names.get(numbers(value, 0), "") or scope.dtype(value))
+    return firsts
 
 
 def plain(text: str) -> str:

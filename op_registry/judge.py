@@ -17,7 +17,7 @@ from op_registry import targets
 from op_registry.ask import Ask
 from op_registry.conditions import graph_holds
 from op_registry.graph import MAIN_DOMAINS, Scope, module_path
-from op_registry.graph_facts import graph_facts
+from op_registry.graph_facts import GraphFacts
 from op_registry.infer import first_types, follow_types, possible_types
 from op_registry.opsets import best_opset
 from op_registry.overlay import SiteRow, rows_for
@@ -105,22 +105,25 @@ class Judge:
 
     def _whole(self, operators: Mapping[Name, int]) -> None:
         opset = self.opsets.get("", 0)
-        asked = [rule for rule in self.table.rules.get(("", GRAPH), ()) if rule.at(opset, self.target.arch)]
-        facts = graph_facts(self.model, operators) if asked else {}
-        found = [finding_of(rule) for rule in asked if graph_holds(rule.when, facts)]
-        found += unknown_part(self.table, self.target)
-        self.judged += [
+        facts = GraphFacts(self.model, operators)
+        for rule in self.table.rules.get(("", GRAPH), ()):
+            if rule.at(opset, self.target.arch) and graph_holds(rule.when, facts.number):
+                self._tell(finding_of(rule), facts.subjects(rule.when))
+        for found in unknown_part(self.table, self.target):
+            self._tell(found, "")
+
+    def _tell(self, found: Finding, subject: str) -> None:
+        self.judged.append(
             Judged(
                 op=GRAPH,
-                node="",
-                state=item.state,
-                grade=item.grade,
-                reason=item.reason,
-                source=item.source,
-                hint=item.hint,
+                node=subject,
+                state=found.state,
+                grade=found.grade,
+                reason=found.reason,
+                source=found.source,
+                hint=found.hint,
             )
-            for item in found
-        ]
+        )
 
     # ------------------------------------------------------------------------------------------------ nodes and bodies
 

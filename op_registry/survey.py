@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from op_registry.judge import judge_model, main
+from op_registry.overlay import SiteRow
 from op_registry.support import GRAPH, load_support
 from op_registry.targets import PRECISIONS, all_targets, is_rare, toolchain_version
 from op_registry.values import Judgement, PrecisionState, Target
@@ -85,7 +86,13 @@ AtOpset = Callable[[int], Any]
 
 
 def matrix(
-    model: Any, *, name: str, sha256: str, targets: Iterable[Target] = (), at_opset: AtOpset | None = None
+    model: Any,
+    *,
+    name: str,
+    sha256: str,
+    targets: Iterable[Target] = (),
+    at_opset: AtOpset | None = None,
+    site: Iterable[SiteRow] = (),
 ) -> Matrix:
     """Judge a model for every target (families and single parts), once per architecture.
 
@@ -93,12 +100,13 @@ def matrix(
     there; without ``at_opset``, the tables alone say whether its operators would be taken there.
     """
     wanted = tuple(targets) or all_targets()
+    site = tuple(site)
     rows: list[MatrixRow] = []
     judged: dict[tuple[str, str, str], MatrixRow] = {}
     for target in wanted:
         key = (target.vendor, target.arch, target.toolchains)
         if key not in judged:
-            judged[key] = _row(model, target, at_opset)
+            judged[key] = _row(model, target, at_opset, site)
         rows.append(
             replace(
                 judged[key],
@@ -122,10 +130,10 @@ def without_members(rows: Iterable[MatrixRow]) -> list[MatrixRow]:
     return [row for row in rows if row.members or (row.vendor, row.target) not in members]
 
 
-def _row(model: Any, target: Target, at_opset: AtOpset | None) -> MatrixRow:
+def _row(model: Any, target: Target, at_opset: AtOpset | None, site: tuple[SiteRow, ...]) -> MatrixRow:
     vendor = all_vendors()[target.vendor]
-    judgement = judge_model(model, target)
-    outcome, shown = _outcome(model, target, judgement, at_opset)
+    judgement = judge_model(model, target, site=site)
+    outcome, shown = _outcome(model, target, judgement, at_opset, site=site)
     return MatrixRow(
         target=target.name,
         vendor=vendor.name,
@@ -145,7 +153,9 @@ def _row(model: Any, target: Target, at_opset: AtOpset | None) -> MatrixRow:
     )
 
 
-def _outcome(model: Any, target: Target, judgement: Judgement, at_opset: AtOpset | None) -> tuple[Outcome, Judgement]:
+def _outcome(
+    model: Any, target: Target, judgement: Judgement, at_opset: AtOpset | None, *, site: tuple[SiteRow, ...]
+) -> tuple[Outcome, Judgement]:
     """The outcome, and the judgement that speaks for it: at the best opset where the model can be brought there."""
     if not target.backend:
         return "no compiler", judgement
@@ -157,7 +167,7 @@ def _outcome(model: Any, target: Target, judgement: Judgement, at_opset: AtOpset
         return "blocked", judgement
     lowered = at_opset(judgement.best_opset) if at_opset is not None else None
     if lowered is not None:
-        again = judge_model(lowered, target)
+        again = judge_model(lowered, target, site=site)
         return ("with rewrites" if again.supported else "blocked"), again
     remaining = refused_at(model, target, judgement.best_opset)
     left = tuple(item for item in judgement.judged if item.op.rpartition("::")[2] in remaining or item.op == GRAPH)
@@ -207,21 +217,21 @@ def _names(judgement: Judgement, state: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item.op for item in judgement.judged if item.state == state))
 
 
-def coverage(model: Any, vendors: Iterable[str] = ()) -> tuple[CoverageRow, ...]:
+def coverage(model: Any, vendors: Iterable[str] = (), site: Iterable[SiteRow] = ()) -> tuple[CoverageRow, ...]:
     """How much of a model each toolchain version takes, for each vendor's first target."""
-    wanted = set(vendors)
+    wanted, site = set(vendors), tuple(site)
     firsts: dict[str, Target] = {}
     for target in all_targets():
         firsts.setdefault(target.vendor, target)
     rows = []
     for name, target in firsts.items():
         if not wanted or name in wanted:
-            rows += [_covered(model, target, version) for version in known_versions(all_vendors()[name])]
+            rows += [_covered(model, target, version, site) for version in known_versions(all_vendors()[name])]
     return tuple(rows)
 
 
-def _covered(model: Any, target: Target, version: str) -> CoverageRow:
-    judgement = judge_model(model, target, toolchain_version=version)
+def _covered(model: Any, target: Target, version: str, site: tuple[SiteRow, ...]) -> CoverageRow:
+    judgement = judge_model(model, target, toolchain_version=version, site=site)
     taken = sum(judgement.counts.get(state, 0) for state in ("ok", "slow", "risk"))
     return CoverageRow(
         vendor=target.vendor,

@@ -10,6 +10,7 @@ import click
 from artifacts.render import print_json, print_table
 from convert.commands.options import MODEL, RUN, add_options
 from convert.commands.targets import MARKS
+from op_registry.overlay import read_overlay
 from op_registry.survey import Matrix, matrix, without_members
 from op_registry.targets import PRECISIONS, find_target
 
@@ -42,7 +43,12 @@ def command(
         model,
         options,
         lambda proto, file: matrix(
-            proto, name=Path(model).name, sha256=file.sha256, targets=wanted, at_opset=at_opsets(proto)
+            proto,
+            name=Path(model).name,
+            sha256=file.sha256,
+            targets=wanted,
+            at_opset=at_opsets(proto),
+            site=read_overlay(),
         ),
         quiet=quiet,
     )

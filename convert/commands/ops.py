@@ -147,7 +147,9 @@ def coverage_command(model: str, vendors: tuple[str, ...], as_json: bool, quiet:
     from op_registry.survey import coverage
 
     names = [find_vendor(name).name for name in vendors]
-    rows = survey_model(model, _survey_options(given), lambda proto, file: coverage(proto, names), quiet=quiet)
+    rows = survey_model(
+        model, _survey_options(given), lambda proto, file: coverage(proto, names, read_overlay()), quiet=quiet
+    )
     if as_json:
         print_json({"model": model, "coverage": rows})
         return

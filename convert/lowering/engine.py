@@ -180,7 +180,17 @@ class Lowering:
         for _ in range(MAX_ROUNDS):
             if not any(functions.must_expand(n, self.version, target) for n in walk(self.model.graph)):
                 return
-            self._convert(lambda n, s: functions.expand(n, s, self.names, self.version, target))
+            changes = 0
+
+            def treat(node: NodeProto, scope: Scope) -> list[NodeProto]:
+                nonlocal changes
+                result = functions.expand(node, scope, self.names, self.version, target)
+                changes += result is not None
+                return [node] if result is None else result
+
+            self._convert(treat)
+            if not changes:
+                return
 
     def _treat(self, node: NodeProto, scope: Scope, version: int, target: int) -> list[NodeProto]:
         """What stands for a node of one version at the neighbouring version."""

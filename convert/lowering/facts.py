@@ -65,6 +65,13 @@ class Scope:
         dims = found.tensor_type.shape.dim
         return tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in dims)
 
+    def symbol(self, name: str, axis: int) -> str:
+        """The name of a symbolic dimension, empty where it has none."""
+        found = self.type_of(name)
+        if found is None or not found.HasField("tensor_type") or axis >= len(found.tensor_type.shape.dim):
+            return ""
+        return str(found.tensor_type.shape.dim[axis].dim_param)
+
     def const(self, name: str) -> np.ndarray | None:
         """The content of a value that does not depend on the inputs, where it is small and simple to know."""
         scope = self.defines(name)

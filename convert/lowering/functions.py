@@ -9,7 +9,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from convert.lowering import schemas, table
 from convert.lowering.facts import Scope
-from convert.lowering.site import Names, Refuse
+from convert.lowering.site import Names, Refuse, Site
 
 PREVIEW = "ai.onnx.preview"
 
@@ -21,7 +21,8 @@ def must_expand(node: NodeProto, version: int, target: int) -> bool:
     if node.domain == PREVIEW:
         found = schemas.schema(node.op_type, 1, PREVIEW)
         return found is not None and _has_body(found) and version <= 26
-    if not schemas.main_domain(node.domain) or (node.op_type, version) in table.DOWN:
+    step = (node.op_type, version)
+    if not schemas.main_domain(node.domain) or (step in table.DOWN and step not in table.PREFERRED):
         return False
     if node.op_type == "Attention" and target >= 23:
         return version > 23 and _newer_attention(node, version)
@@ -41,10 +42,13 @@ def _has_body(found: Any) -> bool:
     return bool(found.has_function or found.has_context_dependent_function)
 
 
-def expand(node: NodeProto, scope: Scope, names: Names, version: int, target: int) -> list[NodeProto]:
-    """The nodes of an operator's definition, or the node itself where it stays."""
+def expand(node: NodeProto, scope: Scope, names: Names, version: int, target: int) -> list[NodeProto] | None:
+    """The nodes of an operator's definition, or None where it stays or a rule takes it."""
     if not must_expand(node, version, target):
-        return [node]
+        return None
+    prefers_rule = table.PREFERRED.get((node.op_type, version))
+    if prefers_rule is not None and prefers_rule(Site(node, scope, names, target, version)):
+        return None
     return definition(node, scope, names, version)
 
 

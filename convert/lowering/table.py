@@ -44,8 +44,8 @@ MODULES = (
 
 DOWN: dict[Step, Rule] = {}
 UP: dict[Step, Rule] = {}
-EXPANDED: set[str] = set()
-"""Operators that are replaced by the function body that ONNX itself defines for them."""
+PREFERRED: dict[Step, Callable[[Site], bool]] = {}
+"""Of operators that ONNX itself defines by a function body: where the rule is taken, and not that body."""
 
 
 def down(*ops: str, version: int) -> Callable[[Rule], Rule]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections.abc import Callable
@@ -44,9 +45,9 @@ def mutated(document: Any, chance: random.Random) -> Any:
         if action == 0:
             del holder[key]
         elif action == 1 and isinstance(holder, list):
-            holder.append(holder[key])
+            holder.append(copy.deepcopy(holder[key]))
         else:
-            holder[key] = chance.choice(ODD)
+            holder[key] = copy.deepcopy(chance.choice(ODD))
     return value
 
 

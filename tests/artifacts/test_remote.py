@@ -286,6 +286,31 @@ def test_a_pull_goes_on_from_an_earlier_run_and_does_not_trust_what_it_left(root
     assert not work.exists()
 
 
+def test_a_finished_file_of_an_earlier_run_is_hashed_again(root, tmp_path, server):
+    push_net(root, server.host)
+    server.faults = [once("GET .*/referrers/", lambda handler: handler.drop(), times=9)]
+    with pytest.raises(RegistryError):
+        pull_cpu(server, tmp_path)
+    work = next(path for path in tmp_path.iterdir() if path.name.startswith(".model-convert-pull"))
+    (work / f"net/blobs/sha256/{big_blob(server)[7:]}").write_bytes(b"z" * len(WEIGHTS))
+    server.faults = []
+    pull_cpu(server, tmp_path)
+    assert (tmp_path / "out/net.om").read_bytes() == WEIGHTS
+
+
+@pytest.mark.parametrize("place", ["http://[bad", "https://a b/\x00", "", "ftp://x/", "//"])
+def test_addresses_that_are_none_are_clear_errors(root, tmp_path, server, place):
+    push_net(root, server.host)
+    server.faults = [once("GET .*/blobs/", lambda handler: handler.answer(307, Location=place), times=9)]
+    with pytest.raises(RegistryError) as refusal:
+        pull_cpu(server, tmp_path)
+    assert refusal.value.code in ("CNV-9062", "CNV-9060")
+    realm = f'Bearer realm="https://[{place}"'
+    server.faults = [once("GET .*/blobs/", lambda handler: handler.answer(401, WWW_Authenticate=realm), times=9)]
+    with pytest.raises(RegistryError):
+        pull_cpu(server, tmp_path)
+
+
 def test_a_server_that_ignores_ranges_is_read_from_the_start(root, tmp_path, server):
     push_net(root, server.host)
 

@@ -291,3 +291,34 @@ def test_padding_around(pads: list[int]) -> None:
     x = normal(2, 3, 4)
     found = node_cases.run_ort(lower(graph(text, 19), 11), [x])[0]
     assert np.array_equal(found, np.pad(x, [(0, 0), (pads[0], pads[2]), (pads[1], pads[3])], mode="wrap"))
+
+
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_attention_with_masked_rows(kind: str, rank: int) -> None:
+    """A row masked by -inf or False gives zeros; one masked by the lowest float still is a mean, as that is finite."""
+    shape, heads = ("2,3,4,8", "") if rank == 4 else ("2,4,24", "<q_num_heads = 3, kv_num_heads = 3>")
+    text = (
+        f"(float[{shape}] q, float[{shape}] k, float[{shape}] v, {kind}[4,4] m) => (float[{shape}] y) "
+        f"{{ y = Attention{heads}(q, k, v, m) }}"
+    )
+    mask = np.array([[0, 0, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1], [0, 1, 0, 0]], dtype=bool)
+    bias = np.where(mask, 0, -np.inf)
+    bias[3] = [LOWEST, -np.inf, LOWEST, -np.inf]
+    if kind == "bool":
+        bias = np.where(mask, 0, -np.inf)
+    after = lower(graph(text, 23), 11)
+    assert len(after.graph.node) < 30
+    inputs = [normal(*map(int, shape.split(",")), seed=i) for i in range(3)]
+    found = node_cases.run_ort(after, [*inputs, mask if kind == "bool" else bias.astype(np.float32)])[0]
+    parts = [a if rank == 4 else a.reshape(2, 4, 3, 8).transpose(0, 2, 1, 3) for a in inputs]
+    scores = parts[0] @ parts[1].swapaxes(-1, -2) / np.sqrt(8) + bias
+    with np.errstate(invalid="ignore"):
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+    shares = np.nan_to_num(shares / shares.sum(-1, keepdims=True))
+    expected = shares @ parts[2]
+    expected = expected if rank == 4 else expected.transpose(0, 2, 1, 3).reshape(2, 4, 24)
+    assert np.allclose(found, expected, rtol=1e-4, atol=1e-5)

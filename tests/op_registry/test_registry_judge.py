@@ -169,7 +169,8 @@ def test_ascend_refuses_more_than_one_opset_import_up_to_9_2_beta_1() -> None:
 
 def test_ascend_refuses_nodes_of_the_same_name() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["a"], name="n"), helper.make_node("Abs", ["a"], ["y"], name="n")]
-    assert "unique" in only(judge(model_of(*nodes), "Ascend910B3")).reason
+    one = only(judge(model_of(*nodes), "Ascend910B3"))
+    assert ("unique" in one.reason, one.node) == (True, "n")
 
 
 def test_operators_without_an_ai_core_kernel_are_slow_on_that_chip() -> None:
@@ -250,6 +251,14 @@ def test_the_value_of_a_constant_is_read_where_a_limit_is_on_it() -> None:
     top = helper.make_node("TopK", ["x", "k"], ["y", "i"], name="top")
     assert judge(model_of(top, tensors=[ints("k", 100)]), "A100", "10.15").judged == ()
     assert only(judge(model_of(top, tensors=[ints("k", 4000)]), "A100", "10.15")).reason == "K must be below 3840"
+
+
+def test_an_int64_initializer_outside_of_int32_is_named_where_it_is_clamped() -> None:
+    node = helper.make_node("Gather", ["x", "index"], ["y"])
+    for values, told in (([1, 2**31 - 1], []), ([0, 2**40], ["index"]), ([-(2**31) - 1], ["index"])):
+        model = model_of(node, tensors=[ints("index", *values)])
+        assert [one.node for one in judge(model, "A100", "8.6").judged] == told
+        assert judge(model, "A100", "10.15").judged == ()
 
 
 def test_magicmind_refuses_opset_13_and_shows_what_is_unknown() -> None:

@@ -88,6 +88,9 @@ def smoothed(site: Site) -> None:
     ratios = {}
     for axis, size in sizes.items():
         before = dims[axis]
+        symbol = site.scope.symbol(site.inp(0), axis)
+        if size is None and symbol and symbol == site.scope.symbol(site.node.output[0], axis):
+            continue
         if size is None or not before:
             raise Refuse("antialias came with version 18, and the sizes are not fixed")
         ratios[axis] = size / before

@@ -89,12 +89,14 @@ class Sampler:
         flat = [site.op("Flatten", point, axis=1) for point in points]
         if self.mode != "cubic":
             flat = [self._inside(i, point) for i, point in enumerate(flat)]
-        per_axis = [self._neighbours(i, point) for i, point in enumerate(flat)]
+        per_axis = [
+            [self._readable(axis, place, share) for place, share in self._neighbours(axis, point)]
+            for axis, point in enumerate(flat)
+        ]
         total = ""
         for choice in itertools.product(*per_axis):
             weight, index = "", ""
-            for axis, (place, share) in enumerate(choice):
-                inner, share = self._readable(axis, place, share)
+            for axis, (inner, share) in enumerate(choice):
                 weight = share if not weight else (site.op("Mul", weight, share) if share else weight)
                 step = inner if not index else site.op("Add", site.op("Mul", index, self.sizes[axis]), inner)
                 index = step
@@ -217,7 +219,8 @@ def columns_by_transposed_convolution(site: Site) -> None:
     given = {"strides": strides, "dilations": dilations, "pads": pads}
     extra = [r % s for r, s in zip(room, strides, strict=True)]
     folded = site.op("ConvTranspose", rows, weights, output_padding=extra, **given)
-    batch = site.dims(data)[0]
-    if batch is None:
-        raise Refuse("the batch size is not fixed")
-    site.end("Reshape", folded, site.longs(batch, -1, *image))
+    batch, depth = site.dims(data)[:2]
+    if depth is None and batch is None:
+        raise Refuse("neither the batch size nor the number of channels is fixed")
+    lead = (-1, depth // columns) if depth is not None else (batch, -1)
+    site.end("Reshape", folded, site.longs(*(size for size in lead if size is not None), *image))
