@@ -283,7 +283,8 @@ class Remote:
             following = _NEXT.search(response.headers.get("Link", ""))
             answer = parse_json(read_answer(response, "the tags"), f"the tags of {self.address.path}", code="CNV-9062")
             names = answer.get("tags") if isinstance(answer, dict) else None
-            new = [name for name in names or [] if isinstance(name, str) and TAG_PATTERN.fullmatch(name)]
+            listed = names if isinstance(names, list) else []
+            new = [name for name in listed if isinstance(name, str) and TAG_PATTERN.fullmatch(name)]
             url = following.group(1) if following and new else ""
             found += new
         return tuple(dict.fromkeys(found))

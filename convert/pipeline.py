@@ -1,8 +1,8 @@
 """READ THIRD: a conversion from the user's file to published artifacts.
 
-load ─▶ export ─▶ simplify                                  once
-check ─▶ compile ─▶ validate                                per target, side by side where asked
-publish                                                     the targets that passed, as one version
+    load ─▶ export ─▶ simplify                    once
+    adapt ─▶ check ─▶ compile ─▶ validate         per target, side by side where asked
+    publish                                       the targets that passed, as one version
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from convert.settings import Settings, memory_limit
 from convert.stage import CacheCorrupt, Event, Listener, Stages, died, tool_versions
 from convert.stages.compile import find_toolchain
 from convert.values import (
+    AdaptOptions,
     CheckedGraph,
     CheckOptions,
     CompiledArtifact,
@@ -278,6 +279,7 @@ class _TargetRun:
     def go(self) -> None:
         """Everything up to the verdict of the gate. Raises the target's failure."""
         request = self.run.request
+        self._adapt()
         checked = self._check()
         precision = _precision(request, self.target)
         self._set(precision=precision)
@@ -300,6 +302,19 @@ class _TargetRun:
             return
         artifact = self._compile(checked, options, versions)
         self._validate(artifact, options)
+
+    def _adapt(self) -> None:
+        """Bring the graph to the target's opset and operators. A target that runs ONNX itself takes it as it is."""
+        if self.target.backend == "onnxruntime":
+            return
+        request = self.run.request
+        options = AdaptOptions(
+            target=self.target.name,
+            toolchain_version=request.toolchain_version,
+            opset=request.export.opset,
+            overlay=overlay_digest(),
+        )
+        self.graph = self._stage("adapt", [self.graph], [self.graph, options], options)
 
     def _check(self) -> CheckedGraph:
         request = self.run.request

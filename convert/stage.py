@@ -52,6 +52,9 @@ STAGES = {
         StageDef(
             name="simplify", function="convert.stages.simplify:simplify_graph", kind=OnnxGraph, tools=("onnxsim", *ONNX)
         ),
+        StageDef(
+            name="adapt", function="convert.stages.adapt:adapt_graph", kind=OnnxGraph, tools=("onnxscript", *ONNX)
+        ),
         StageDef(name="check", function="convert.stages.check:check_graph", kind=CheckedGraph, tools=ONNX),
         StageDef(name="compile", function="convert.stages.compile:compile_graph", kind=CompiledArtifact, tools=ONNX),
         StageDef(
@@ -198,6 +201,7 @@ CRASHED: dict[str, tuple[type[ConvertError], str]] = {
     "load": (LoadError, "CNV-3090"),
     "export": (ExportError, "CNV-4090"),
     "simplify": (ExportError, "CNV-4090"),
+    "adapt": (ExportError, "CNV-4090"),
     "check": (UnsupportedOps, "CNV-5090"),
     "compile": (CompileFailed, "CNV-7090"),
     "validate": (GateFailed, "CNV-8090"),

@@ -180,6 +180,16 @@ class OnnxGraph(Value, frozen=True, kw_only=True):
         return self.path("model.onnx")
 
 
+class AdaptOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``adapt`` reads of a request. ``opset``: one that the user asked for, which then stays; 0 for none."""
+
+    target: str
+    toolchain_version: str = ""
+    opset: int = 0
+    overlay: str = ""
+    """Digest of the site's overlay of support data; empty where there is none."""
+
+
 # --------------------------------------------------------------------------------------------------------------- check
 
 

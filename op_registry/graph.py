@@ -74,30 +74,29 @@ class Scope:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The element type's number of each value that the graph states; 0: no tensor. Built in a few sweeps."""
-        graph = self.graph
-        if graph is None:
+        """The element type's number of each input, output and initializer of the graph; 0: no tensor."""
+        if self.graph is None:
             return {}
-        found: dict[str, int] = {}
-        for group in (graph.value_info, graph.output, graph.input):
-            found.update(
-                zip([info.name for info in group], [info.type.tensor_type.elem_type for info in group], strict=True)
-            )
-        found.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
+        ends = [*self.graph.output, *self.graph.input]
+        found = {info.name: info.type.tensor_type.elem_type for info in ends}
+        found.update((tensor.name, tensor.data_type) for tensor in self.graph.initializer)
         return found
 
     def stated(self, name: str) -> str:
         """The element type that this graph itself states, kept for the next time."""
         number = self.numbers.get(name)
         if number is None:
-            return ""
+            if name not in self.infos:
+                return ""
+            number = self.infos[name].type.tensor_type.elem_type
         found = type_names().get(number, "") if number else other_type(self.infos[name].type)
         self.types[name] = found
         return found
 
-    def present(self) -> set[str]:
-        """Every element type that occurs in this graph and around it."""
-        numbers = set(self.numbers.values())
+    def present(self, *, all_stated: bool = False) -> set[str]:
+        """The element types that come into this graph from outside; ``all_stated``: and all that it states."""
+        kinds = {info.type.tensor_type.elem_type for info in self.infos.values()} if all_stated else set()
+        numbers = kinds | set(self.numbers.values())
         found = {type_names().get(number, "") for number in numbers} | set(self.types.values())
         if 0 in numbers:
             found |= {other_type(info.type) for info in self.infos.values()}

@@ -48,7 +48,8 @@ MOST_OUTPUTS = 64
 def possible_types(nodes: Iterable[Any], pairs: Sequence[tuple[str, str]], scope: Scope, opset: int) -> set[str]:
     """Every element type that may occur in a graph, without following them from node to node."""
     plans = {name: output_plan(*name, opset) for name in set(pairs)}
-    found = scope.present() | {plan[0][1] for plan in plans.values() if plan}
+    strangers = any(not plan and name[1] not in SPECIAL for name, plan in plans.items())
+    found = scope.present(all_stated=strangers) | {plan[0][1] for plan in plans.values() if plan}
     looked_at = {name for name, plan in plans.items() if name[1] in SPECIAL or any(fixed for _, fixed in plan[1:])}
     if looked_at:
         trial = Scope(scope)
@@ -81,27 +82,12 @@ def follow_types(nodes: Iterable[Any], pairs: Iterable[tuple[str, str]], scope: 
         else:
             first = known(value) or scope.dtype(value)
         tell(first)
-        if name in single:
+        if first and name in single:
             types[node.output[0]] = first
-        elif name in usual and len(outputs := node.output) == 1:
+        elif first and name in usual and len(outputs := node.output) == 1:
             types[outputs[0]] = first
         else:
             propagate(node, scope, plans[name])
-    return firsts
-
-
-def first_types(nodes: Iterable[Any], scope: Scope) -> list[str]:
-    """The type of each node's first input, where the graph states its types."""
-    numbers, names = scope.numbers.get, type_names()
-    firsts: list[str] = []
-    tell = firsts.append
-    for node in nodes:
-        try:
-            value = node.input[0]
-        except IndexError:
-            tell("")
-        else:
-            tell(names.get(numbers(value, 0), "") or scope.dtype(value))
     return firsts
 
 
@@ -112,9 +98,9 @@ def plain(text: str) -> str:
 
 
 def propagate(node: Any, scope: Scope, plan: Plan) -> None:
-    """Give the outputs of a node a type where one follows and the graph states none."""
+    """Give the outputs of a node a type where one follows; where none does, the graph's own word is asked for later."""
     types, outputs = scope.types, node.output
-    if not outputs or scope.stated(outputs[0]):
+    if not outputs:
         return
     op = node.op_type
     if op in TYPED_BY_ATTRIBUTE:

@@ -18,7 +18,7 @@ from op_registry.ask import Ask
 from op_registry.conditions import graph_holds
 from op_registry.graph import MAIN_DOMAINS, Scope, module_path
 from op_registry.graph_facts import GraphFacts
-from op_registry.infer import first_types, follow_types, possible_types
+from op_registry.infer import follow_types, possible_types
 from op_registry.opsets import best_opset
 from op_registry.overlay import SiteRow, rows_for
 from op_registry.support import GRAPH, Name, SupportTable, load_support
@@ -212,19 +212,18 @@ class Judge:
 
 
 def passing(asks: Mapping[Name, Ask], nodes: list[Proto], pairs: list[Name], scope: Scope, opset: int) -> set[Name]:
-    """Operators whose nodes all pass by the type of their first input alone; the scope learns types on the way.
+    """Operators whose nodes all pass by the type of their first input alone; the scope learns all types on the way.
 
-    Types that a graph states are enough where it states (nearly) all; where it doesn't, they follow from operators.
+    Types are followed from operator to operator: that costs less than reading what the graph states of each value,
+    which is asked where nothing follows.
     """
-    quick = {name for name, ask in asks.items() if ask.quick}
-    if scope.graph is None or len(scope.graph.value_info) + len(scope.graph.output) < len(nodes):
-        firsts = follow_types(nodes, pairs, scope, opset)
-    elif quick:
-        firsts = first_types(nodes, scope)
-    else:
-        return set()
+    firsts = follow_types(nodes, pairs, scope, opset)
     met = set(zip(pairs, firsts, strict=True))
-    return quick - {name for name, dtype in met if name in quick and not asks[name].takes(dtype)}
+    return {
+        name
+        for name, ask in asks.items()
+        if ask.quick and all(ask.takes(dtype) for known, dtype in met if known == name)
+    }
 
 
 def names_of(nodes: Iterable[Proto]) -> list[Name]:

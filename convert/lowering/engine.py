@@ -99,34 +99,44 @@ class Lowering:
 
     def _local_functions(self) -> None:
         """Lower functions where that needs no types; put the others in the place of their calls."""
-        inline = []
         for function in self.model.functions:
-            copy = FunctionProto()
-            copy.CopyFrom(function)
-            if self._lower_function(copy):
-                function.CopyFrom(copy)
-            else:
-                inline.append(function)
-        if inline:
+            if opset_of(function) not in (0, self.version) and not self._lower_function(function, self.version):
+                reason = f"local function {function.name} imports opset {opset_of(function)}, and the model another"
+                raise LoweringRefused(self.opset, [_whole(self.version, self.opset, reason)])
+        while True:
+            copies, inline = list[FunctionProto](), list[FunctionProto]()
+            for function in self.model.functions:
+                copy = FunctionProto()
+                copy.CopyFrom(function)
+                (copies if self._lower_function(copy, self.opset) else inline).append(copy)
+            if not inline:
+                break
+            before = len(self.model.functions)
             self.model.CopyFrom(functions.inlined(self.model, inline))
+            if len(self.model.functions) >= before:
+                reason = f"local function {inline[0].name} can't be put in the place of its calls"
+                raise LoweringRefused(self.opset, [_whole(self.version, self.opset, reason)])
             self.names = Names(all_names(self.model))
+        del self.model.functions[:]
+        self.model.functions.extend(copies)
 
-    def _lower_function(self, function: FunctionProto) -> bool:
+    def _lower_function(self, function: FunctionProto, opset: int) -> bool:
+        """Take a function to an opset in place; False where a rule needs types, which a function does not have."""
         version = opset_of(function)
         if not version:
             return True
-        while version != self.opset:
-            target = version + (1 if self.opset > version else -1)
+        while version != opset:
+            target = version + (1 if opset > version else -1)
             scope = function_scope(function)
             try:
                 treat = partial(self._treat, version=version, target=target)
                 nodes = convert_nodes(function.node, scope, treat)
-                scope.add_nodes(nodes)
                 narrow.require_same_types(nodes, version, target)
             except Refuse:
                 return False
+            copies = [_copied(node) for node in nodes]
             del function.node[:]
-            function.node.extend(nodes)
+            function.node.extend(copies)
             version = target
             set_opset(function, version)
         return True

@@ -27,6 +27,7 @@ from convert.graphs import (
     write_model,
     write_samples,
 )
+from convert.lowering import lower
 from convert.normalize import name_nodes, strip_origin
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.ties import write_ties
@@ -41,12 +42,16 @@ RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLik
 def adopt_onnx(loaded: LoadedModel, source: LoadOptions, options: ExportOptions, folder: Path) -> OnnxGraph:
     """Take an ONNX model over. The reference outputs are left out, with a note, where ONNX Runtime can't run it.
 
-    Raises :class:`ExportError` CNV-4006 for a graph that can't be brought in order.
+    Raises :class:`ExportError`: CNV-4006 for a graph that can't be brought in order, CNV-4101 where a node has no
+    equivalent at the opset asked for.
     """
     path = Path(source.path).resolve()
     model = read_model(path)
     notes: list[Note] = []
     model = _in_order(model, notes)
+    if options.opset and opset_of(model) != options.opset:
+        notes.append(Note(text=f"brought from opset {opset_of(model)} to {options.opset}"))
+        model = lower(model, options.opset)
     names = write_model(model, folder, weights_from=path.parent, link=False)
     described = facts(model)
     feeds, outputs = _reference(loaded, described, folder, notes)

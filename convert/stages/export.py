@@ -11,11 +11,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from onnx import ModelProto
+
 from convert.arrays import Array, load_npz
 from convert.constancy import constancy_notes
-from convert.errors import ExportError
+from convert.errors import ExportError, UsageError
 from convert.graphs import MODEL, facts, model_entries, opset_of, read_model, write_model, write_samples
 from convert.loading.torch_models import Call, OpenModel, open_model, sample_calls
+from convert.lowering import LoweringRefused, lower
 from convert.normalize import normalize_export
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.proof import departures
@@ -95,7 +98,7 @@ def _attempt(
     folder: Path,
     refusals: list[str],
 ) -> OnnxGraph:
-    opset = options.opset or OWN_OPSET[exporter]
+    opset = _opset_for(exporter, options)
     raw = folder / "raw"
     raw.mkdir(exist_ok=True)
     export_with(exporter, model, loaded, samples.calls[0], opset, path=raw / MODEL, plain=samples.runs[0].plain)
@@ -103,7 +106,7 @@ def _attempt(
     normalize_export(proto, loaded.inputs, samples.runs[0].names)
     reached = opset_of(proto)
     if options.opset and reached != options.opset:
-        raise ExporterFailed(f"asked for opset {options.opset}, made {reached}")
+        proto = _brought_to(proto, options.opset)
     names = write_model(proto, folder, weights_from=raw)
     tidy(raw)
     described = facts(proto)
@@ -125,6 +128,19 @@ def _attempt(
         folder=str(folder),
         **described,
     )
+
+
+def _opset_for(exporter: str, options: ExportOptions) -> int:
+    """The opset to ask of an exporter; dynamo is right from its own on, and is lowered by us below that."""
+    own = OWN_OPSET[exporter]
+    return (max(options.opset, own) if exporter == "dynamo" else options.opset) or own
+
+
+def _brought_to(proto: ModelProto, opset: int) -> ModelProto:
+    try:
+        return lower(proto, opset)
+    except (LoweringRefused, UsageError) as refused:
+        raise ExporterFailed(f"asked for opset {opset}, made {opset_of(proto)}: {refused}") from refused
 
 
 def _feed(wanted: list[str], loaded: LoadedModel, call: Call) -> dict[str, Array]:

@@ -112,6 +112,23 @@ def test_a_local_function_is_inlined_where_types_are_needed() -> None:
     assert_same(before, after, np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4))
 
 
+MIXED = """<ir_version: 10, opset_import: ["": 20, "own": 1]>
+agraph (float[2, 4] x, float[4] w) => (float[2, 4] y) { h = own.outer<eps = 0.1>(x, w) y = Gelu(h) }
+<domain: "own", opset_import: ["": 17, "own": 1]> outer <eps> (x, w) => (y)
+{ n = LayerNormalization<epsilon: float = @eps>(x, w) y = own.inner(n) }
+<domain: "own", opset_import: ["": 20]> inner (x) => (y) { s = Sigmoid(x) y = Mul(x, s) }"""
+
+
+@pytest.mark.parametrize("opset", [11, 13, 16, 17, 18, 22, 28])
+def test_functions_of_another_opset_that_call_each_other_come_along(opset: int) -> None:
+    before = model_from(MIXED)
+    inputs = [np.random.default_rng(i).standard_normal(shape).astype(np.float32) for i, shape in enumerate([(2, 4), 4])]
+    after = lower(before, opset)
+    imports = [entry for function in after.functions for entry in function.opset_import if not entry.domain]
+    assert {entry.version for entry in imports} <= {opset}
+    assert_same(before, after, *inputs)
+
+
 def test_all_refusals_are_told_at_once() -> None:
     model = model_from(
         """<ir_version: 10, opset_import: ["": 20]>
