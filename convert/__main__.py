@@ -15,6 +15,7 @@ COMMANDS = {
     "matrix": ("convert.commands.matrix:command", "MODEL: every known target at once."),
     "targets": ("convert.commands.targets:command", "The cards and SoCs, with precisions and opsets."),
     "ops": ("convert.commands.ops:command", "Operator support: list, show, diff, coverage, learn."),
+    "graph": ("convert.commands.graph:command", "lower, rewrite or lint an ONNX file by itself."),
     "gate": ("convert.commands.gate:gate", "REPORT: judge stored metrics again with other thresholds."),
     "explain": ("convert.commands.explain:command", "CODE: what an error means and what to do."),
     "cache": ("convert.commands.cache:command", "Show or prune the stage cache."),

@@ -122,7 +122,9 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
     except (RuntimeError, ValueError):
-        return model
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        return copy
 
 
 def subgraphs(node: NodeProto) -> list[GraphProto]:

@@ -1,4 +1,4 @@
-"""``artifacts import``, ``attach`` and ``seal``: what others made, and what comes later."""
+"""``artifacts import``: register an artifact that was built elsewhere."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from pathlib import Path
 
 import click
 
-from artifacts.attach import attach
-from artifacts.drafts import seal
 from artifacts.errors import UsageError
 from artifacts.imports import ImportRequest, import_files
 from artifacts.registry import default_root
-from artifacts.render import actor_option, json_option, print_json, registry_option, whoami
+from artifacts.render import json_option, print_json, registry_option
 
 _FILE = click.Path(path_type=Path)
 
@@ -28,7 +26,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--toolchain", "tools", multiple=True, metavar="NAME=VERSION", help="What made them.")
 @registry_option
 @json_option
-def import_command(
+def command(
     files: tuple[Path, ...],
     *,
     reports: tuple[Path, ...],
@@ -55,38 +53,3 @@ def _pair(text: str) -> tuple[str, str]:
     if not (name and equals):
         raise UsageError("CNV-2407", f"{text[:80]!r} names no tool and version", hint="write --toolchain cann=8.0.RC3")
     return name, version
-
-
-@click.command("attach")
-@click.argument("ref")
-@click.argument("files", nargs=-1, required=True, type=_FILE)
-@click.option("--type", "artifact_type", required=True, help="A media type, or a word such as latency.")
-@click.option("--target", default="", help="Attach to this target of the version.")
-@registry_option
-@json_option
-def attach_command(
-    ref: str, files: tuple[Path, ...], *, artifact_type: str, target: str, registry: Path | None, as_json: bool
-) -> None:
-    """Attach FILES (a result, a report) to the version or target REF, which itself does not change."""
-    done = attach(registry or default_root(), ref, files, artifact_type=artifact_type, target=target)
-    if as_json:
-        print_json(done)
-        return
-    click.echo(f"{', '.join(done.files)} attached to {done.ref} as {done.tag}")
-
-
-@click.command("seal")
-@click.argument("model")
-@click.argument("version")
-@click.option("--reason", required=True, help="Why it is published without the targets that are missing.")
-@actor_option
-@registry_option
-@json_option
-def seal_command(model: str, version: str, *, reason: str, actor: str, registry: Path | None, as_json: bool) -> None:
-    """Publish the draft VERSION of MODEL although targets declared for it are missing."""
-    done = seal(registry or default_root(), model, version, actor=actor or whoami(), reason=reason)
-    if as_json:
-        print_json(done, missing=done.missing)
-        return
-    without = f", without {', '.join(done.missing)}" if done.missing else ""
-    click.echo(f"{done.ref} is sealed with {', '.join(done.targets)}{without}")
