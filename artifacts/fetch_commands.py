@@ -14,13 +14,13 @@ from artifacts.listing import ShownTarget
 from artifacts.names import parse_ref
 
 
-class FetchCommands(msgspec.Struct, frozen=True, kw_only=True):
-    """Shell text by tool, for one target."""
+class FetchCommands(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Shell text by tool, for one target. ``cp`` and ``jq`` need the registry folder."""
 
     ref: str
-    cp: str
+    cp: str = ""
     skopeo: str
-    jq: str
+    jq: str = ""
     curl: str
 
 
@@ -32,26 +32,48 @@ def fetch_commands(root: Path, target: ShownTarget) -> FetchCommands:
     """
     ref = parse_ref(target.ref)
     layout = root.absolute() / ref.name
-    entries = [(entry.name, entry.sha256) for entry in target.files]
-    out = shlex.quote(f"{ref.name.rsplit('/', 1)[-1]}-{(target.soc or target.target).lower()}")
-    check = f"\n(cd {out} && {_check(entries)})"
+    out, entries = _folder(target), _entries(target)
     blobs = shlex.quote(str(layout / "blobs" / "sha256"))
     return FetchCommands(
         ref=target.ref,
-        cp=_copies(entries, blobs, out) + check,
-        skopeo=f"skopeo copy {_skopeo(layout, ref.tag)} dir:{out}.oci\n" + _copies(entries, f"{out}.oci", out) + check,
+        cp=_copies(entries, blobs, out) + _check(entries, out),
+        skopeo=_skopeo_script(f"oci:{layout}" + (f":{ref.tag}" if ref.tag else ""), entries, out),
         jq=_jq_script(layout, ref.tag or target.digest, out),
-        curl=_curl_script(ref.name, entries, out, check),
+        curl=_curl_script('"$REGISTRY"', ref.name, entries, out),
     )
 
 
-def _skopeo(layout: Path, tag: str) -> str:
-    return shlex.quote(f"oci:{layout}:{tag}" if tag else f"oci:{layout}")
+def remote_fetch_commands(registry: str, target: ShownTarget) -> FetchCommands:
+    """The commands that fetch one target from an OCI registry, ``oci://host/project``."""
+    ref = parse_ref(target.ref)
+    host, _, project = registry.removeprefix("oci://").partition("/")
+    repository = f"{project.strip('/')}/{ref.name}".lstrip("/")
+    entries, out = _entries(target), _folder(target)
+    source = f"docker://{host}/{repository}" + (f":{ref.tag}" if ref.tag else f"@{target.digest}")
+    return FetchCommands(
+        ref=target.ref,
+        skopeo=_skopeo_script(source, entries, out),
+        curl=_curl_script(f'"${{REGISTRY:-https://{host}}}"', repository, entries, out),
+    )
 
 
-def _check(entries: list[tuple[str, str]]) -> str:
+def _entries(target: ShownTarget) -> list[tuple[str, str]]:
+    return [(entry.name, entry.sha256) for entry in target.files]
+
+
+def _folder(target: ShownTarget) -> str:
+    name = parse_ref(target.ref).name.rsplit("/", 1)[-1]
+    return shlex.quote(f"{name}-{(target.soc or target.target).lower()}")
+
+
+def _skopeo_script(source: str, entries: list[tuple[str, str]], out: str) -> str:
+    copies = _copies(entries, f"{out}.oci", out)
+    return f"skopeo copy {shlex.quote(source)} dir:{out}.oci\n{copies}{_check(entries, out)}"
+
+
+def _check(entries: list[tuple[str, str]], out: str) -> str:
     lines = "".join(f"{digest.removeprefix('sha256:')}  {name}\n" for name, digest in entries)
-    return f"printf %s {shlex.quote(lines)} | sha256sum -c -"
+    return f"\n(cd {out} && printf %s {shlex.quote(lines)} | sha256sum -c -)"
 
 
 def _copies(entries: list[tuple[str, str]], source: str, out: str) -> str:
@@ -73,9 +95,8 @@ while IFS="$(printf '\\t')" read -r D NAME; do
 done"""
 
 
-def _curl_script(name: str, entries: list[tuple[str, str]], out: str, check: str) -> str:
+def _curl_script(registry: str, name: str, entries: list[tuple[str, str]], out: str) -> str:
     lines = [f"# REGISTRY is the address of the registry, as https://harbor.example.com\nmkdir -p {out}"]
     for title, digest in entries:
-        url = f'"$REGISTRY"/v2/{name}/blobs/{digest}'
-        lines.append(f"curl -fL -C - -o {out}/{shlex.quote(title)} {url}")
-    return "\n".join(lines) + check
+        lines.append(f"curl -fL -C - -o {out}/{shlex.quote(title)} {registry}/v2/{name}/blobs/{digest}")
+    return "\n".join(lines) + _check(entries, out)

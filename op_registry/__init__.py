@@ -5,8 +5,10 @@
     support   one toolchain version's table: ``load_support``
     judge     a graph judged node by node: ``judge_model``
     opsets    the opset that suits a graph and a target best: ``best_opset``
-    query     list, show, diff, coverage
-    learn     a site's own overlay, from an installed toolkit or a failed compile
+    survey    a graph against many targets: the matrix, and coverage by toolchain version
+    query     list, show and diff of the data
+    overlay   this site's own rows, asked first
+    learn     rows for the overlay, from an installed toolkit, a check report or a failed compile
     render    the tables as Markdown pages
 
 Importing this package imports no onnx, onnxruntime or numpy; only judging a graph does.

@@ -161,21 +161,25 @@ def _compared(
         if opsets <= known and (not whole or known <= opsets):
             agree += 1
             continue
-        lines.append(_line(table, name, format_opsets(opsets), "ok", "registered in the installed plug-ins", source))
+        lines.append(
+            _line(table, name, format_opsets(opsets), "ok", note="registered in the installed plug-ins", source=source)
+        )
         if whole and known - opsets:
             missing = format_opsets(known - opsets)
-            lines.append(_line(table, name, missing, "refused", "not registered in the installed plug-ins", source))
+            lines.append(
+                _line(table, name, missing, "refused", note="not registered in the installed plug-ins", source=source)
+            )
     if whole:
         for name, rows in sorted(table.rows.items()):
             listed = {o for row in rows if row.state != "refused" for o in row.opsets or ()}
             if name not in found and listed:
                 note = "not registered in the installed plug-ins"
-                lines.append(_line(table, name, format_opsets(listed), "refused", note, source))
+                lines.append(_line(table, name, format_opsets(listed), "refused", note=note, source=source))
     return tuple(lines), agree
 
 
 def _line(
-    table: SupportTable, name: tuple[str, str], opsets: str, state: State, note: str, source: str, arch: str = ""
+    table: SupportTable, name: tuple[str, str], opsets: str, state: State, *, note: str, source: str, arch: str = ""
 ) -> SiteRow:
     return SiteRow(
         vendor=table.vendor.name,
@@ -214,7 +218,7 @@ def _from_report(path: Path, text: str, version: str) -> Learned:
         state: State = "ok" if passed else "refused"
         key = (domain, op, opset)
         if key not in lines or state == "refused":
-            lines[key] = _line(table, (domain, op), opset or "*", state, note, source)
+            lines[key] = _line(table, (domain, op), opset or "*", state, note=note, source=source)
     if not lines:
         raise UnreadableSource(
             "CNV-2506", f"{path} lists no operators", hint="give the check_result.json of atc --mode=3"
@@ -286,7 +290,16 @@ def _from_log(path: Path, found: list[tuple[str, str, str]], version: str, targe
             continue
         domain, opset, op = _split_type(name)
         if op:
-            lines.add(_line(table, (domain, op), opset or "*", "refused", "the compiler has no parser for it", source))
+            lines.add(
+                _line(
+                    table,
+                    (domain, op),
+                    opset or "*",
+                    "refused",
+                    note="the compiler has no parser for it",
+                    source=source,
+                )
+            )
     return Learned(
         kind="compile log",
         vendor=vendor,
@@ -306,7 +319,7 @@ def _no_kernel(table: SupportTable, name: str, target: Target | None, source: st
     if not users:
         notes.append(f"no kernel for {name}: which ONNX operator it comes from isn't known")
     reason = f"no kernel of {name} on {target.arch}"
-    return {_line(table, key, "*", "refused", reason, source, target.arch) for key in users}
+    return {_line(table, key, "*", "refused", note=reason, source=source, arch=target.arch) for key in users}
 
 
 # ------------------------------------------------------------------------------------------------- onnx -l of a driver
@@ -328,9 +341,12 @@ def _from_names(path: Path, text: str, vendor: str, version: str) -> Learned:
     domain_of = {op: domain for domain, op in table.rows}
     new = sorted(set(names) - taken)
     gone = sorted({op for _, op in table.rows if op in taken} - set(names))
-    lines = [_line(table, (domain_of.get(op, ""), op), "*", "ok", "the driver lists it", source) for op in new]
+    lines = [
+        _line(table, (domain_of.get(op, ""), op), "*", "ok", note="the driver lists it", source=source) for op in new
+    ]
     lines += [
-        _line(table, (domain_of.get(op, ""), op), "*", "refused", "the driver doesn't list it", source) for op in gone
+        _line(table, (domain_of.get(op, ""), op), "*", "refused", note="the driver doesn't list it", source=source)
+        for op in gone
     ]
     return Learned(
         kind="migraphx-driver onnx -l",

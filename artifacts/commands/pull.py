@@ -36,9 +36,10 @@ def command(ref: str, out: Path | None, *, watch: float | None, hook: str, as_js
     Without OUT the folder is named after the model and the target. It appears as a whole, every file checked; a folder
     that an earlier pull made is replaced.
 
-    With --watch it goes on until it is stopped. The command of --hook gets CONVERT_PATH, CONVERT_REF and CONVERT_DIGEST,
+    With --watch it goes on until it is stopped. The command of --hook gets CONVERT_PATH, CONVERT_REF, CONVERT_DIGEST,
     and is run again until it ends with 0.
     """
+    out = out or options["folder"]
     trust = make_trust(options["key"], options["signatures"], tag=parse_ref(ref).tag)
     once = partial(_pull, ref, out, trust, options)
     if watch is None and not hook:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from artifacts.fetch_commands import fetch_commands
+from artifacts.fetch_commands import fetch_commands, remote_fetch_commands
 from artifacts.listing import Shown, ShownTarget, list_model, show
 from artifacts.names import parse_ref
 from artifacts.registry import Registry, root_of
@@ -40,13 +40,13 @@ def command(ref: str, *, fetch_commands: bool, registry: str, http: HttpOptions,
     from artifacts.place import remote_view
 
     with remote_view(registry, ref, whole=False, options=http) as view:
-        _show(Registry(view), ref, fetch_commands, as_json)
+        _show(Registry(view), ref, fetch_commands, as_json, remote=registry)
 
 
-def _show(store: Registry, ref: str, fetch_commands: bool, as_json: bool) -> None:
+def _show(store: Registry, ref: str, fetch_commands: bool, as_json: bool, *, remote: str = "") -> None:
     shown = show(store.root, parse_ref(ref))
     if fetch_commands:
-        _print_commands(store, shown, as_json)
+        _print_commands(store, shown, as_json, remote)
     elif as_json:
         versions = list_model(shown.name, store.layout(shown.name)).versions
         print_json(shown, versions=msgspec.to_builtins(versions))
@@ -54,14 +54,18 @@ def _show(store: Registry, ref: str, fetch_commands: bool, as_json: bool) -> Non
         _print_shown(shown)
 
 
-def _print_commands(store: Registry, shown: Shown, as_json: bool) -> None:
-    found = [fetch_commands(store.root, target) for target in shown.targets]
+def _print_commands(store: Registry, shown: Shown, as_json: bool, remote: str) -> None:
+    found = [
+        remote_fetch_commands(remote, target) if remote else fetch_commands(store.root, target)
+        for target in shown.targets
+    ]
     if as_json:
         print_json({"ref": shown.ref, "commands": found})
         return
     for item in found:
         for tool in ("cp", "skopeo", "jq", "curl"):
-            click.echo(f"# {item.ref} with {tool}\n{getattr(item, tool)}\n")
+            if script := getattr(item, tool):
+                click.echo(f"# {item.ref} with {tool}\n{script}\n")
 
 
 def _print_shown(shown: Shown) -> None:

@@ -158,20 +158,27 @@ def _headline(conversion: Conversion, result: TargetResult) -> str:
     if result.verdict is not None and result.report is not None:
         words.append(f"gate {'passed' if result.verdict.passed else 'FAILED'} on {result.report.ran_on}")
     elif result.support is not None:
-        words.append(f"{result.support.nodes} nodes at opset {result.support.opset}")
+        version = f", toolchain {result.support.toolchain_version}" if result.support.toolchain_version else ""
+        words.append(f"{result.support.nodes} nodes at opset {result.support.opset}{version}")
     return "  ".join(words)
 
 
 def _print_support(result: TargetResult) -> None:
+    """What is not ``ok``, the same reasons together, and what can be done about each."""
     assert result.support is not None
-    groups: dict[tuple[str, str, str, str], list[str]] = {}
+    groups: dict[tuple[str, str, str, str, str], list[str]] = {}
+    hints: dict[str, str] = {}
     for one in result.support.judged:
-        groups.setdefault((one.state, one.op, one.reason, one.source), []).append(one.module or one.node)
+        groups.setdefault((one.state, one.op, one.reason, one.grade, one.source), []).append(one.module or one.node)
+        if one.hint:
+            hints.setdefault(one.hint, one.op)
     rows = [
-        (state, op, str(len(nodes)), reason, ", ".join(nodes[:2]) + (" …" if len(nodes) > 2 else ""), source)
-        for (state, op, reason, source), nodes in sorted(groups.items())
+        (state, op, str(len(nodes)), reason, ", ".join(nodes[:2]) + (" …" if len(nodes) > 2 else ""), grade, source)
+        for (state, op, reason, grade, source), nodes in sorted(groups.items())
     ]
-    print_table(("state", "operator", "nodes", "reason", "where", "source"), rows)
+    print_table(("state", "operator", "nodes", "reason", "where", "grade", "source"), rows)
+    for hint, op in hints.items():
+        click.echo(f"hint      {op}: {hint}")
 
 
 def _number(value: float | None) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from store_kit import make_release
 
-from artifacts.fetch_commands import FetchCommands, fetch_commands
+from artifacts.fetch_commands import FetchCommands, fetch_commands, remote_fetch_commands
 from artifacts.fsck import fsck
 from artifacts.layout import Layout
 from artifacts.listing import show
@@ -76,6 +76,18 @@ def test_the_printed_curl_command_fetches_from_an_oci_registry(plain_root, tmp_p
         f"docker://{registry_url}/zoo/net:1",
     )
     sh(commands_of(plain_root, "zoo/net:1.0.0-ascend910b3").curl, tmp_path / "out", REGISTRY=f"http://{registry_url}")
+    assert (tmp_path / "out/net-ascend910b3/net.om").read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize("tool", ["curl", "skopeo"])
+def test_the_commands_printed_for_an_oci_registry_fetch_from_it(plain_root, tmp_path, registry_url, tool):
+    target = show(plain_root, parse_ref("zoo/net:1.0.0-ascend910b3")).targets[0]
+    source = f"oci:{plain_root}/zoo/net:1.0.0-ascend910b3"
+    skopeo("copy", "--dest-tls-verify=false", source, f"docker://{registry_url}/team/zoo/net:1.0.0-ascend910b3")
+    script = getattr(remote_fetch_commands(f"oci://{registry_url}/team", target), tool)
+    # The registry of this test speaks plain HTTP, which the printed commands don't expect.
+    script = script.replace("skopeo copy", "skopeo copy --src-tls-verify=false")
+    sh(script, tmp_path / "out", REGISTRY=f"http://{registry_url}")
     assert (tmp_path / "out/net-ascend910b3/net.om").read_bytes() == b"weights"
 
 

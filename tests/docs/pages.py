@@ -70,7 +70,7 @@ def commands(page: Path) -> list[Step]:
 
 def shape_of(line: str) -> re.Pattern[str]:
     """What a printed line must look like: numbers, times, sizes, digests and what ``…`` stands for may differ."""
-    text = re.sub(r" ?…", "…", re.sub(r"\b[0-9a-f]{8,}\b…?", "\0", " ".join(line.split())))
+    text = re.sub(r" ?…", "…", re.sub(r"(?<![.\w])[0-9a-f]{8,}\b…?", "\0", " ".join(line.split())))
     parts = re.split(r"(\0|…|\b\d[\d.]* s\b|\b\d[\d.]* k?M?B\b|\d[\d.]*(?:e-?\d+)?)", text)
     return re.compile("".join(_pattern(part) for part in parts))
 
