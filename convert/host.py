@@ -31,7 +31,16 @@ from artifacts.runner import start
 
 T = TypeVar("T")
 Progress = Callable[[str], None]
-PRELOAD = ("numpy", "onnx", "onnxruntime")
+LIBRARIES = ("numpy", "onnx", "onnxruntime")
+PRELOAD = (
+    *LIBRARIES,
+    "convert.stages.simplify",
+    "convert.stages.check",
+    "convert.stages.compile",
+    "convert.backends.portable",
+    "convert.stages.validate",
+)
+"""What the host imports before it forks: what most workers need. Never torch, which two of the stages alone need."""
 
 
 class StageBug(Exception):

@@ -15,6 +15,7 @@ from artifacts.__main__ import COMMANDS as ARTIFACTS_COMMANDS
 from artifacts.__main__ import cli as artifacts_cli
 from convert.__main__ import COMMANDS as CONVERT_COMMANDS
 from convert.__main__ import cli as convert_cli
+from convert.commands.graph import command as graph_group
 from convert.commands.ops import COMMANDS as OPS_COMMANDS
 from convert.settings import Settings
 
@@ -62,7 +63,7 @@ def test_both_readmes_say_the_same() -> None:
     assert [b for b in blocks(english) if b.language == "python"] == [
         b for b in blocks(chinese) if b.language == "python"
     ]
-    for pattern in (r"^#+ ", r"^\| ", r"^- ", r"\]\([^)]*\)"):
+    for pattern in (r"^#+ ", r"^\| ", r"^- ", r"\]\("):
         counts = [len(re.findall(pattern, page.read_text(encoding="utf-8"), re.MULTILINE)) for page in READMES]
         assert counts[0] == counts[1]
 
@@ -90,26 +91,36 @@ def test_a_package_names_no_module_that_it_does_not_have(package: str) -> None:
 @pytest.mark.parametrize("name", CONVERT_COMMANDS)
 def test_every_command_of_convert_is_told_and_helps(name: str) -> None:
     assert f"\n## convert {name}\n" in CLI_PAGE.read_text(encoding="utf-8")
-    assert CliRunner().invoke(convert_cli, [name, "--help"]).output.startswith(f"Usage: cli {name} ")
+    shown = CliRunner().invoke(convert_cli, [name, "--help"]).output
+    assert shown.startswith(f"Usage: cli {name} ")
+    assert "--json" in shown or name in ("ops", "graph")
 
 
-@pytest.mark.parametrize("name", OPS_COMMANDS)
-def test_every_command_of_convert_ops_is_told_and_helps(name: str) -> None:
-    section = CLI_PAGE.read_text(encoding="utf-8").partition("\n## convert ops\n")[2].partition("\n## ")[0]
+SUBCOMMANDS = [*(("ops", name) for name in OPS_COMMANDS), *(("graph", name) for name in graph_group.commands)]
+
+
+@pytest.mark.parametrize(("group", "name"), SUBCOMMANDS)
+def test_every_command_of_a_group_of_convert_is_told_and_helps(group: str, name: str) -> None:
+    section = CLI_PAGE.read_text(encoding="utf-8").partition(f"\n## convert {group}\n")[2].partition("\n## ")[0]
     assert f"`{name}`" in section
-    assert CliRunner().invoke(convert_cli, ["ops", name, "--help"]).output.startswith(f"Usage: cli ops {name} ")
+    shown = CliRunner().invoke(convert_cli, [group, name, "--help"]).output
+    assert shown.startswith(f"Usage: cli {group} {name} ")
+    assert "--json" in shown
 
 
 @pytest.mark.parametrize("name", ARTIFACTS_COMMANDS)
 def test_every_command_of_artifacts_is_told_and_helps(name: str) -> None:
     assert re.search(rf"^\| `artifacts {name}[ `]", CLI_PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert CliRunner().invoke(artifacts_cli, [name, "--help"]).output.startswith(f"Usage: cli {name} ")
+    shown = CliRunner().invoke(artifacts_cli, [name, "--help"]).output
+    assert shown.startswith(f"Usage: cli {name} ")
+    assert "--json" in shown
 
 
 @pytest.mark.parametrize("page", READMES, ids=name_of)
 def test_the_readme_names_every_command(page: Path) -> None:
-    named = {name for row in re.findall(r"^\| (`(?:convert|artifacts) .*?) \|", page.read_text(), re.MULTILINE)
-             for name in re.findall(r"`(?:convert |artifacts )?([a-z]+)", row)}  # fmt: skip
+    rows = re.findall(r"^\| (`(?:convert|artifacts) .*?) \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    words = [re.findall(r"`(convert |artifacts )?([a-z]+)", row) for row in rows]
+    named = {name for found in words for start, name in (found if found[0][0] == "artifacts " else found[:1])}
     assert named == {*CONVERT_COMMANDS, *ARTIFACTS_COMMANDS} - {"run"}
 
 
