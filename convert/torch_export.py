@@ -41,7 +41,7 @@ def run_torch(model: OpenModel, call: Call) -> TorchRun:
     try:
         # Without the profiling executor, which compiles a script anew in its first runs: we run it a few times only.
         with torch.inference_mode(), _jit.optimized_execution(False):
-            result = model.run(call)
+            result = model.run(call.mapped(torch.Tensor.clone))  # a model may change its inputs in place
     except Exception as error:
         raise ExporterFailed(f"the model itself fails on the sample: {one_line(error)}") from error
     found: list[tuple[str, torch.Tensor]] = []
@@ -109,7 +109,7 @@ def export_with(
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            run(model, loaded, call, opset, path=path, plain=plain)
+            run(model, loaded, call.mapped(torch.Tensor.clone), opset, path=path, plain=plain)
     except Exception as error:
         raise ExporterFailed(one_line(error)) from error
 
@@ -222,6 +222,39 @@ def second_size(loaded: LoadedModel, calls: Sequence[Call]) -> list[Call]:
         return tensor.clone()
 
     return [calls[0].mapped(resized)]
+
+
+def probes(loaded: LoadedModel, call: Call) -> list[tuple[str, Call]]:
+    """Calls that bring out the exporters' known silent faults, each with what it tries.
+
+    A row of a mask that hides everything (attention turns it into a mean), an index that comes twice (an addition is
+    lost), and numbers below zero (an integer division rounds the other way). The model may refuse them.
+    """
+    kinds = {spec.dtype for spec in loaded.inputs}
+    found = []
+    if "bool" in kinds:
+        found.append(("a row of a mask that is all False", call.mapped(_masked)))
+    if kinds & {"int32", "int64"}:
+        found.append(("an index that comes twice", call.mapped(_repeated)))
+        found.append(("integers below zero", call.mapped(_negative)))
+    return found
+
+
+def _masked(tensor: torch.Tensor) -> torch.Tensor:
+    changed = tensor.clone()
+    if tensor.dtype == torch.bool and tensor.numel():
+        changed[(0,) * max(tensor.dim() - 1, 0)] = False
+    return changed
+
+
+def _repeated(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype in (torch.int32, torch.int64) and tensor.numel():
+        return tensor.flatten()[0].expand_as(tensor).clone()
+    return tensor.clone()
+
+
+def _negative(tensor: torch.Tensor) -> torch.Tensor:
+    return -tensor.abs() - 1 if tensor.dtype in (torch.int32, torch.int64) else tensor.clone()
 
 
 def _sizes_seen(specs: Sequence[TensorSpec], calls: Sequence[Call]) -> dict[str, set[int]]:

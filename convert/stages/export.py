@@ -8,9 +8,12 @@ An ONNX model is adopted: brought into the form that every later stage relies on
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 from onnx import ModelProto
 
 from convert.arrays import Array, load_npz
@@ -19,12 +22,12 @@ from convert.errors import ExportError, UsageError
 from convert.graphs import MODEL, facts, model_entries, opset_of, read_model, write_model, write_samples
 from convert.loading.torch_models import Call, OpenModel, open_model, sample_calls
 from convert.lowering import LoweringRefused, lower
-from convert.normalize import normalize_export
+from convert.normalize import NameMismatch, normalize_export
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.proof import departures
 from convert.stages.adopt import adopt_onnx
 from convert.ties import TieCount, write_ties
-from convert.torch_export import ExporterFailed, TorchRun, export_with, run_torch, second_size, tidy
+from convert.torch_export import ExporterFailed, TorchRun, export_with, probes, run_torch, second_size, tidy
 from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGraph
 
 EXPORTERS = {"torchscript": ("torchscript",), "exported_program": ("dynamo",)}
@@ -44,13 +47,76 @@ def export_graph(loaded: LoadedModel, source: LoadOptions, options: ExportOption
     calls = sample_calls(loaded)
     second = second_size(loaded, calls)
     runs = [_run(model, call) for call in calls] + [_run(model, call, another_size=True) for call in second]
+    _refuse_without_numbers(runs[0])
+    return _first_right(model, loaded, _Samples(calls + second, runs), options, folder)
+
+
+def _first_right(
+    model: OpenModel, loaded: LoadedModel, samples: _Samples, options: ExportOptions, folder: Path
+) -> OnnxGraph:
+    """The graph of the first exporter that gives torch's numbers on the samples, and on the probes where one does."""
+    exporters = _exporters(loaded, options)
+    probing = _Probing(model, loaded, samples.calls[0]) if len(exporters) > 1 else None
     refusals: list[str] = []
-    for exporter in _exporters(loaded, options):
+    for last, exporter in enumerate(exporters, start=1):
         try:
-            return _attempt(exporter, model, loaded, _Samples(calls + second, runs), options, folder, refusals)
-        except (ExporterFailed, SessionFailed) as failure:
+            graph = _attempt(exporter, model, loaded, samples, options, folder, refusals)
+        except (ExporterFailed, SessionFailed, NameMismatch) as failure:
             refusals.append(f"{exporter}: {failure}")
+            continue
+        fault = probing.fault_of(graph) if probing else ""
+        if not fault:
+            return graph
+        if last == len(exporters):
+            warning = Note(level="warning", text=f"right on the samples, but {fault}; no exporter is right there")
+            return msgspec.structs.replace(graph, notes=(warning, *graph.notes))
+        refusals.append(f"{exporter}: right on the samples, but {fault}")
+    if probing and len(refusals) > 1 and "right on the samples" in refusals[0]:
+        # The second could not do it at all: the first, which is right on the samples, is better than nothing.
+        graph = _attempt(exporters[0], model, loaded, samples, options, folder, refusals[1:])
+        warning = Note(level="warning", text=refusals[0])
+        return msgspec.structs.replace(graph, notes=(warning, *graph.notes))
     raise _refused(refusals)
+
+
+class _Probing:
+    """Trying exported graphs on calls that bring out known silent faults; what the model refuses is left out."""
+
+    def __init__(self, model: OpenModel, loaded: LoadedModel, call: Call) -> None:
+        self._loaded = loaded
+        self._runs: list[tuple[str, Call, TorchRun]] = []
+        for what, probe in probes(loaded, call):
+            with contextlib.suppress(ExporterFailed):
+                self._runs.append((what, probe, run_torch(model, probe)))
+
+    def fault_of(self, graph: OnnxGraph) -> str:
+        """Where a graph departs from torch; empty where it gives torch's numbers on every probe."""
+        wanted = [spec.name for spec in graph.inputs]
+        for what, probe, run in self._runs:
+            try:
+                outputs = run_samples(
+                    graph.model_path, [_feed(wanted, self._loaded, probe)], exact_settings(graph.model_path)
+                )
+            except SessionFailed as failure:
+                return f"it fails on {what}: {failure}"
+            if departed := departures(run.names, [run.outputs], outputs):
+                return f"it gives other numbers than torch on {what}: {departed[0]}"
+        return ""
+
+
+def _refuse_without_numbers(run: TorchRun) -> None:
+    """A model that gives NaN or Inf everywhere can't be proven right by anything."""
+    lost = [
+        name
+        for name, output in zip(run.names, run.outputs, strict=True)
+        if output.size and output.dtype.kind == "f" and not np.isfinite(output).any()
+    ]
+    if lost:
+        raise ExportError(
+            "CNV-4010",
+            f"the model itself gives no finite number on the sample: {', '.join(lost)}",
+            hint="give real inputs (--samples); random ones may lie where the model overflows",
+        )
 
 
 def _run(model: OpenModel, call: Call, *, another_size: bool = False) -> TorchRun:
