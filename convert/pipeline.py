@@ -1,19 +1,18 @@
 """READ THIRD: a conversion from the user's file to published artifacts.
 
-    load ─▶ export ─▶ simplify                    once
-    adapt ─▶ check ─▶ compile ─▶ validate         per target, side by side where asked
-    publish                                       the targets that passed, as one version
+load ─▶ export ─▶ simplify                    once
+adapt ─▶ check ─▶ compile ─▶ validate         per target, side by side where asked
+publish                                       the targets that passed, as one version
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,31 +21,23 @@ from artifacts.errors import disk_full
 from artifacts.names import default_name
 from convert.backends import backend_names, knows_backend
 from convert.cache import Cache
-from convert.errors import EXPECTED, ConvertError, UnsupportedOps, UsageError
-from convert.gate import gate_failed, judge
+from convert.errors import EXPECTED, ConvertError, UsageError
 from convert.host import Limits, StageHost, Worker, WorkerDied
 from convert.loading.sniff import identify
-from convert.outputs import target_folder, write_artifact, write_report, write_validation_files
+from convert.outputs import write_report
 from convert.publishing import publish_targets
-from convert.request import ArtifactInfo, Conversion, Request, StageRun, Status, TargetResult, worst
+from convert.request import Conversion, Request, StageRun, Status, TargetResult, worst
 from convert.settings import Settings, memory_limit
-from convert.stage import CacheCorrupt, Event, Listener, Stages, died, tool_versions
-from convert.stages.compile import find_toolchain
+from convert.stage import CacheCorrupt, Event, Listener, Stages, library_versions
+from convert.target_run import TargetRun, guarded
 from convert.values import (
-    AdaptOptions,
-    CheckedGraph,
-    CheckOptions,
     CompiledArtifact,
-    CompileOptions,
     LoadedModel,
     ModelFile,
     OnnxGraph,
-    Precision,
     SimplifyOptions,
-    ValidateOptions,
 )
 from op_registry.errors import RegistryDataError
-from op_registry.overlay import overlay_digest
 from op_registry.targets import find_target
 from op_registry.values import Target
 
@@ -135,7 +126,7 @@ class _Run:
         try:
             targets = _resolve(request.targets, compiles=request.until != "check")
             _known_precisions(request, targets)
-            with self._guarded("load"):
+            with guarded("load"):
                 model = identify(Path(request.load.path))
             graph = self._shared_stages(model)
             self.ops = graph.ops
@@ -148,12 +139,12 @@ class _Run:
 
     def _shared_stages(self, model: ModelFile) -> OnnxGraph:
         """load, export and simplify: the same for every target."""
-        request, limits = self.request, self._limits()
+        request, limits = self.request, self.limits()
         key = _load_key(request, model)
         with _shared_worker(self.host) as worker:
-            with self._guarded("load"):
+            with guarded("load"):
                 loaded: LoadedModel = self._stage("load", [], [request.load], key, limits, worker=worker)
-            with self._guarded("export"):
+            with guarded("export"):
                 args = [loaded, request.load, request.export]
                 graph: OnnxGraph = self._stage("export", [loaded], args, request.export, limits, worker=worker)
         return self._simplified(graph)
@@ -168,7 +159,7 @@ class _Run:
                 result: OnnxGraph = self._stage("simplify", [graph], [graph, options], options, limits)
             except (WorkerDied, ConvertError) as failure:
                 if options.mode not in lower or getattr(failure, "code", "CNV-1001") not in ("CNV-1001", "CNV-1002"):
-                    with self._guarded("simplify"):
+                    with guarded("simplify"):
                         raise
                 reason = (
                     str(failure) if isinstance(failure, ConvertError) else f"onnxsim ended its process: {failure.cause}"
@@ -190,20 +181,9 @@ class _Run:
         self.shared.append(run)
         return value
 
-    def _limits(self) -> Limits:
+    def limits(self) -> Limits:
+        """Limits of one stage."""
         return Limits(seconds=self.settings.timeout, memory=memory_limit(self.settings))
-
-    @contextmanager
-    def _guarded(self, stage: str) -> Iterator[None]:
-        """A crash of the worker or a full disk becomes an expected failure of the stage."""
-        try:
-            yield
-        except WorkerDied as death:
-            raise died(stage, death) from death
-        except OSError as error:
-            if full := disk_full(error, f"{stage} was writing"):
-                raise full from error
-            raise
 
     # ------------------------------------------------------------------------------------------------- per target
 
@@ -215,7 +195,7 @@ class _Run:
 
     def _target(self, graph: OnnxGraph, target: Target, name: str) -> TargetResult:
         """check, compile, validate and judge for one target; a failure is part of the result."""
-        run = _TargetRun(self, graph, target, name)
+        run = TargetRun(self, graph, target, name)
         try:
             run.go()
         except EXPECTED as error:
@@ -233,7 +213,7 @@ class _Run:
             return self._reported(ended)
         self._reported(ended)
         try:
-            with self._guarded("publish"):
+            with guarded("publish"):
                 self.stages.tell(Event(target="", stage="publish"))
                 ended, run = publish_targets(ended, self.compiled, Path(self.settings.registry))
             self.stages.tell(Event(target="", stage="publish", run=run))
@@ -253,175 +233,16 @@ class _Run:
             model=model,
             name=name,
             targets=tuple(results),
-            versions=tool_versions(VERSIONS),
+            versions=library_versions(VERSIONS),
             error=error,
         )
 
     def _reported(self, conversion: Conversion) -> Conversion:
         for result in conversion.targets:
             if result.folder:
-                with self._guarded("report"):
+                with guarded("report"):
                     write_report(conversion, result, self.ops)
         return conversion
-
-
-class _TargetRun:
-    """The stages of one target, and the result as it grows."""
-
-    def __init__(self, run: _Run, graph: OnnxGraph, target: Target, name: str) -> None:
-        self.run = run
-        self.graph = graph
-        self.target = target
-        self.name = name
-        self.stages: list[StageRun] = []
-        self.result = TargetResult(target=target.name, backend=target.backend)
-
-    def go(self) -> None:
-        """Everything up to the verdict of the gate. Raises the target's failure."""
-        request = self.run.request
-        self._adapt()
-        checked = self._check()
-        precision = _precision(request, self.target)
-        self._set(precision=precision)
-        if request.until == "check":
-            self._set(status="planned")
-            return
-        options = CompileOptions(
-            target=self.target.name,
-            soc=request.soc,
-            backend=self.target.backend,
-            precision=precision,
-            options=request.options,
-            timeout=self.run.settings.timeout,
-        )
-        backend, toolchain = find_toolchain(options, os.environ)
-        versions = {toolchain.name: toolchain.version}
-        self._set(toolchain=versions, plan=backend.plan(self.graph, self.target, options, toolchain))
-        if request.until == "plan":
-            self._set(status="planned")
-            return
-        artifact = self._compile(checked, options, versions)
-        self._validate(artifact, options)
-
-    def _adapt(self) -> None:
-        """Bring the graph to the target's opset and operators. A target that runs ONNX itself takes it as it is."""
-        if self.target.backend == "onnxruntime":
-            return
-        request = self.run.request
-        options = AdaptOptions(
-            target=self.target.name,
-            toolchain_version=request.toolchain_version,
-            opset=request.export.opset,
-            overlay=overlay_digest(),
-        )
-        self.graph = self._stage("adapt", [self.graph], [self.graph, options], options)
-
-    def _check(self) -> CheckedGraph:
-        request = self.run.request
-        options = CheckOptions(
-            target=self.target.name,
-            toolchain_version=request.toolchain_version,
-            strict=request.strict,
-            overlay=overlay_digest(),
-        )
-        checked: CheckedGraph = self._stage("check", [self.graph], [self.graph, options], options)
-        self._set(support=checked.support)
-        if not checked.support.supported:
-            raise unsupported(checked, strict=request.strict)
-        return checked
-
-    def _compile(self, checked: CheckedGraph, options: CompileOptions, versions: dict[str, str]) -> CompiledArtifact:
-        artifact: CompiledArtifact = self._stage(
-            "compile",
-            [self.graph],
-            [self.graph, checked, options],
-            msgspec.structs.replace(options, timeout=0.0),
-            extra_tools=versions,
-        )
-        self.run.stages.verify(artifact)
-        self.run.compiled[self.target.name] = artifact
-        folder = target_folder(self.run.request, self.run.settings, self.name, self.target.name)
-        with self.run._guarded("compile"):
-            main = write_artifact(artifact, folder)
-        self._set(
-            status="built",
-            folder=str(folder),
-            artifact=ArtifactInfo(
-                path=str(main),
-                sha256=artifact.files[0].sha256,
-                bytes=artifact.files[0].bytes,
-                files=artifact.files,
-            ),
-        )
-        return artifact
-
-    def _validate(self, artifact: CompiledArtifact, compiled: CompileOptions) -> None:
-        request = self.run.request
-        options = ValidateOptions(metrics=request.metrics, argmax=request.argmax)
-        report = self._stage(
-            "validate",
-            [artifact, self.graph],
-            [self.graph, artifact, options],
-            options,
-            extra_tools=self.result.toolchain,
-        )
-        judged_as = _judged_as(self.graph, compiled.precision)
-        verdict = judge(report, judged_as, request.gate)
-        if judged_as != compiled.precision:
-            remark = f"the graph is quantized: judged as {judged_as}, since runtimes may round a step the other way"
-            verdict = msgspec.structs.replace(verdict, remarks=(*verdict.remarks, remark))
-        self._set(report=report, verdict=verdict, judged_as=judged_as)
-        with self.run._guarded("validate"):
-            write_validation_files(self.result, report, Path(self.result.folder))
-        if not verdict.passed:
-            raise gate_failed(verdict, f"{self.name} for {self.target.name}")
-
-    def _stage(
-        self,
-        name: str,
-        parents: Sequence[Any],
-        args: Sequence[Any],
-        key_options: Any,
-        extra_tools: dict[str, str] | None = None,
-    ) -> Any:
-        with self.run._guarded(name):
-            value, run = self.run.stages.run(
-                name,
-                parents,
-                args,
-                key_options=key_options,
-                limits=self.run._limits(),
-                target=self.target.name,
-                extra_tools=extra_tools,
-            )
-        self.stages.append(run)
-        return value
-
-    def _set(self, **changes: Any) -> None:
-        self.result = msgspec.structs.replace(self.result, **changes)
-
-    def finished(self) -> TargetResult:
-        """The result with the stages that it took, the shared ones first."""
-        return msgspec.structs.replace(self.result, stages=(*self.run.shared, *self.stages))
-
-
-def unsupported(checked: CheckedGraph, *, strict: bool) -> UnsupportedOps:
-    """The error that lists every refused operator of a graph at once."""
-    states = {"refused", "unknown", "risk"} if strict else {"refused"}
-    refused = [one for one in checked.support.judged if one.state in states]
-    kinds: dict[str, list[str]] = {}
-    for one in refused:
-        kinds.setdefault(f"{one.op} ({one.reason})", []).append(one.node)
-    listed = "; ".join(
-        f"{kind}: {', '.join(nodes[:3])}{' …' if len(nodes) > 3 else ''}" for kind, nodes in kinds.items()
-    )
-    hints = sorted({one.hint for one in refused if one.hint})
-    return UnsupportedOps(
-        "CNV-5001",
-        f"{checked.target} does not take {len(refused)} of {checked.support.nodes} nodes: {listed}",
-        hint="; ".join(hints)
-        or "change the model, or choose another target: `convert matrix MODEL` shows which can take it",
-    )
 
 
 def _resolve(texts: Sequence[str], *, compiles: bool) -> list[Target]:
@@ -436,19 +257,6 @@ def _resolve(texts: Sequence[str], *, compiles: bool) -> list[Target]:
             + ", ".join(backend_names()),
         )
     return list(found.values())
-
-
-def _precision(request: Request, target: Target) -> Precision:
-    wanted = request.precision or target.default_precision
-    return cast(Precision, msgspec.convert(wanted, Precision))
-
-
-QUANTIZED = ("QuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear")
-
-
-def _judged_as(graph: OnnxGraph, precision: Precision) -> Precision:
-    """The row of the gate's table: that of the precision, but never fp32's for a graph that rounds to steps."""
-    return "mixed" if precision == "fp32" and any(op in graph.ops for op in QUANTIZED) else precision
 
 
 def _known_precisions(request: Request, targets: Sequence[Target]) -> None:
@@ -500,4 +308,4 @@ def _content(path: Path) -> str:
     return sha256_bytes(canonical_json(listed))
 
 
-__all__ = ["Event", "convert_model", "unsupported", "with_graph"]
+__all__ = ["Event", "convert_model", "with_graph"]

@@ -233,6 +233,13 @@ def tool_versions(names: tuple[str, ...]) -> dict[str, str]:
     return {**versions, **{name: found.get(normalized(name), "missing") for name in names}}
 
 
+def library_versions(names: tuple[str, ...]) -> dict[str, str]:
+    """Versions that a manifest names: of this program, of Python and of distributions."""
+    found = installed()
+    versions = {name: found.get(normalized(name), "missing") for name in ("model-convert", *names)}
+    return {"python": platform.python_version(), **versions}
+
+
 @functools.cache
 def code_digest() -> str:
     """The digest of the program's own source and data: what a stage's result depends on beside its tools."""

@@ -253,6 +253,10 @@ class CompileOptions(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision
     options: dict[str, str] = {}
     timeout: float = 0.0
+    launcher: tuple[str, ...] = ()
+    """What a compiler's command line is put behind."""
+    compilers: int = 0
+    """How many compilers may run on this machine at once; 0 for no limit."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

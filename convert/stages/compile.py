@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 
 from artifacts.digest import FileEntry, file_entries
-from artifacts.runner import Finished, run_process
+from artifacts.runner import Finished, one_of, run_process
 from convert.backends import load_backend
 from convert.backends.base import LOG, MODEL_IN, OUT, Backend, Compiled, Missing, Runner, Toolchain
 from convert.errors import CompileFailed, ResourceLimit, ToolchainMissing
@@ -22,6 +24,8 @@ from op_registry.targets import find_target
 
 LOG_TAIL = 4 << 20
 """How much of a log's end is read for the diagnosis."""
+PLACES = Path(tempfile.gettempdir()) / f"model-convert-{os.getuid()}-compilers"
+"""Locks of the places for compilers, one folder for this user on this machine."""
 HAZARDOUS = ("fp16", "bf16", "mixed")
 
 
@@ -30,12 +34,10 @@ def compile_graph(
     checked: CheckedGraph,
     options: CompileOptions,
     folder: Path,
-    *,
-    launcher: Sequence[str] = (),
 ) -> CompiledArtifact:
     """Compile a graph for a target; the artifact lies in ``folder``, the log in ``folder/compile.log``.
 
-    ``launcher`` is put before the compiler's command line. Raises:
+    Raises:
 
     - :class:`UsageError` (CNV-2071 … CNV-2075) for options that the backend or the target does not take;
     - :class:`ToolchainMissing` (CNV-6001) where the toolchain is not on this machine;
@@ -52,7 +54,9 @@ def compile_graph(
     backend, toolchain = find_toolchain(options, os.environ)
     plan = backend.plan(graph, find_target(options.target), options, toolchain)
     prepare_folder(graph, plan, folder)
-    compiled = backend.compile(plan, graph, folder, runner_for(options.timeout, folder, launcher))
+    compiled = backend.compile(
+        plan, graph, folder, runner_for(options.timeout, folder, options.launcher, options.compilers)
+    )
     _check_outcome(backend, plan, compiled, folder)
     names = _collected(plan, compiled, folder)
     return CompiledArtifact(
@@ -94,13 +98,20 @@ def prepare_folder(graph: OnnxGraph, plan: Plan, folder: Path) -> None:
         path.write_text(content, encoding="utf-8")
 
 
-def runner_for(timeout: float, folder: Path, launcher: Sequence[str] = ()) -> Runner:
-    """The process runner with folder, time limit and launcher set."""
+def runner_for(timeout: float, folder: Path, launcher: Sequence[str] = (), compilers: int = 0) -> Runner:
+    """The process runner with folder, time limit, launcher and the machine's limit of compilers set."""
 
     def run(argv: Sequence[str], *, environment: Mapping[str, str] | None = None, log: str = LOG) -> Finished:
-        return run_process(
-            argv, folder=folder, log=folder / log, timeout=timeout, environment=environment, launcher=launcher
-        )
+        with one_of(compilers, PLACES) if compilers else nullcontext() as place:
+            return run_process(
+                argv,
+                folder=folder,
+                log=folder / log,
+                timeout=timeout,
+                environment=environment,
+                launcher=launcher,
+                hold=() if place is None else (place,),
+            )
 
     return run
 
