@@ -6,6 +6,7 @@ Used by ``artifacts`` and by ``convert``. A command prints its own result; every
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import json
@@ -16,7 +17,7 @@ from typing import Any
 
 import click
 
-from artifacts.errors import ModelConvertError
+from artifacts.errors import ModelConvertError, disk_full
 from op_registry.errors import RegistryDataError
 
 INTERRUPTED = 130
@@ -102,6 +103,12 @@ def run_boundary(group: click.Command, argv: Sequence[str], *, prog: str, usage_
         _silence_stdout()
         return 1
     except Exception as error:
+        full = disk_full(error, "writing the result") if isinstance(error, OSError) else None
+        if full is not None:
+            with contextlib.suppress(OSError):
+                _fail(full.as_json(), as_json)
+            _silence_stdout()
+            return full.exit_code
         if as_json:
             text = f"{type(error).__name__}: {error}"
             _fail(

@@ -91,7 +91,7 @@ def print_json(value: Any, **extra: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table that fits the terminal; piped, it is plain columns, never cut."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         _print_columns([columns, *rows])
         return
     from rich import box

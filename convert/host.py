@@ -151,7 +151,7 @@ def _stage_name(function: str) -> str:
 def _out_of_time(function: str, seconds: float) -> ResourceLimit:
     return ResourceLimit(
         "CNV-1001",
-        f"{_stage_name(function)} took longer than its limit of {seconds:.0f} s and was stopped",
+        f"{_stage_name(function)} took longer than its limit of {seconds:g} s and was stopped",
         hint="raise --timeout; finished stages are kept, so the next run goes on from here",
     )
 

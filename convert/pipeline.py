@@ -59,11 +59,11 @@ def convert_model(
     Never raises an expected failure: it is in ``error`` of the conversion and of its targets. What is no expected
     failure (a bug) passes through.
     """
-    with _workspace(request, settings, host) as (cache, workers):
+    with _workspace(request, settings, host) as (cache, workers, scratch):
         for attempt in range(RESTARTS):
             stages = Stages(cache, workers, use_cache=request.use_cache, listener=listener)
             try:
-                return _Run(request, settings, stages, workers).convert()
+                return _Run(request, settings, stages, workers, scratch).convert()
             except CacheCorrupt:
                 if attempt == RESTARTS - 1:
                     raise
@@ -80,14 +80,15 @@ def with_graph(
 
     Raises what the stages raise (exits 2, 3, 4 and 10).
     """
-    with _workspace(request, settings, None) as (cache, workers):
-        run = _Run(request, settings, Stages(cache, workers, use_cache=request.use_cache, listener=listener), workers)
+    with _workspace(request, settings, None) as (cache, workers, scratch):
+        stages = Stages(cache, workers, use_cache=request.use_cache, listener=listener)
+        run = _Run(request, settings, stages, workers, scratch)
         model = identify(Path(request.load.path))
         return use(model, run._shared_stages(model))
 
 
 @contextmanager
-def _workspace(request: Request, settings: Settings, host: StageHost | None) -> Iterator[tuple[Cache, StageHost]]:
+def _workspace(request: Request, settings: Settings, host: StageHost | None) -> Iterator[tuple[Cache, StageHost, Path]]:
     """The cache and the stage host of one conversion; without a cache, a throw-away one."""
     cache = Cache(Path(settings.cache_dir))
     with ExitStack() as stack:
@@ -104,17 +105,18 @@ def _workspace(request: Request, settings: Settings, host: StageHost | None) -> 
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         if not request.use_cache:
             cache = Cache(scratch / "cache")
-        yield cache, host or stack.enter_context(StageHost(scratch / "workers.log"))
+        yield cache, host or stack.enter_context(StageHost(scratch / "workers.log")), scratch
 
 
 class _Run:
     """One attempt at a conversion."""
 
-    def __init__(self, request: Request, settings: Settings, stages: Stages, host: StageHost) -> None:
+    def __init__(self, request: Request, settings: Settings, stages: Stages, host: StageHost, work: Path) -> None:
         self.request = request
         self.settings = settings
         self.stages = stages
         self.host = host
+        self.work = work
         self.shared: list[StageRun] = []
         self.compiled: dict[str, CompiledArtifact] = {}
         self.ops: dict[str, int] = {}
@@ -215,7 +217,7 @@ class _Run:
         try:
             with guarded("publish"):
                 self.stages.tell(Event(target="", stage="publish"))
-                ended, run = publish_targets(ended, self.compiled, Path(self.settings.registry))
+                ended, run = publish_targets(ended, self.compiled, self.settings.registry, self.work)
             self.stages.tell(Event(target="", stage="publish", run=run))
         except EXPECTED as error:
             failed = [

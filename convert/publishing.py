@@ -13,7 +13,8 @@ import msgspec
 
 from artifacts.digest import canonical_json, file_entry
 from artifacts.manifest import RECORD_NAMES, ChainLink, Manifest, ModelSource
-from artifacts.publish import PublishRequest, TargetRelease, publish
+from artifacts.publish import Published, PublishRequest, TargetRelease, publish
+from artifacts.registry import root_of
 from convert.request import Conversion, StageRun, TargetResult, support_json, validation_json
 from convert.validation_file import replace_file
 from convert.values import CompiledArtifact
@@ -22,15 +23,19 @@ REPORTS = ("support.json", "validation.json")
 
 
 def publish_targets(
-    conversion: Conversion, compiled: dict[str, CompiledArtifact], root: Path
+    conversion: Conversion, compiled: dict[str, CompiledArtifact], registry: str, work: Path
 ) -> tuple[Conversion, StageRun]:
-    """Publish all targets of a conversion as one version; gives the conversion with its references."""
+    """Publish all targets of a conversion as one version; gives the conversion with its references.
+
+    ``registry`` is a folder or ``oci://HOST/PROJECT``; ``work`` a folder for a remote's temporary layout.
+    """
     begun, cpu = time.monotonic(), time.process_time()
     for result in conversion.targets:
         _write_run(conversion, result)
     releases = tuple(_release(conversion, result, compiled[result.target]) for result in conversion.targets)
     request = PublishRequest(name=conversion.name, version=conversion.request.version, targets=releases)
-    published = publish(root, request)
+    root = root_of(registry)
+    published = publish(root, request) if root is not None else _publish_remote(registry, request, work)
     run = StageRun(
         stage="publish",
         seconds=time.monotonic() - begun,
@@ -42,6 +47,13 @@ def publish_targets(
     targets = tuple(_published(result, refs[result.target], run) for result in conversion.targets)
     changed = msgspec.structs.replace(conversion, status="published", version=published.version, targets=targets)
     return changed, run
+
+
+def _publish_remote(registry: str, request: PublishRequest, work: Path) -> Published:
+    # Imported here: the HTTP client costs a tenth of a second, which only a remote needs.
+    from artifacts.place import publish_remote
+
+    return publish_remote(registry, request, work)
 
 
 def _published(result: TargetResult, ref: str, run: StageRun) -> TargetResult:

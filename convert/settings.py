@@ -6,7 +6,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -29,13 +29,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Root of the stage cache."""
     out: str = "convert-out"
     """Where artifacts, reports and logs are put: ``OUT/NAME/TARGET/``."""
-    jobs: int = 1
+    jobs: Annotated[int, msgspec.Meta(ge=1)] = 1
     """Targets converted side by side."""
-    compilers: int = 2
+    compilers: Annotated[int, msgspec.Meta(ge=1)] = 2
     """Vendor compilers that run at once on this machine."""
-    timeout: float = 3600.0
+    timeout: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
     """Seconds that one stage may take; 0 for no limit."""
-    simplify_timeout: float = 600.0
+    simplify_timeout: Annotated[float, msgspec.Meta(ge=0)] = 600.0
     """Seconds for the simplifier, after which the graph is kept as it is."""
     memory: str = ""
     """Resident memory that one stage may use, such as ``8GB``; empty: 90 % of this machine's."""
@@ -53,9 +53,12 @@ def parse_bytes(text: str) -> int:
     number = text.strip().upper().rstrip("KMGIB")
     unit = text.strip().upper()[len(number) :]
     try:
-        return int(float(number) * UNITS[unit.strip()])
-    except (ValueError, KeyError) as error:
-        raise UsageError("CNV-2003", f"{text!r} is no size", hint="write it like 8GB or 512MiB") from error
+        size = int(float(number) * UNITS[unit.strip()])
+    except (ValueError, KeyError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise UsageError("CNV-2003", f"{text!r} is no size", hint="write it like 8GB or 512MiB")
+    return size
 
 
 def load_settings(given: Mapping[str, Any], *, folder: Path | None = None) -> Settings:

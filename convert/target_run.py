@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from artifacts.errors import disk_full
-from convert.errors import UnsupportedOps
+from convert.errors import UnsupportedOps, UsageError
 from convert.gate import gate_failed, judge
 from convert.host import Limits, WorkerDied
 from convert.outputs import target_folder, write_artifact, write_validation_files
@@ -47,6 +48,9 @@ class Shared(Protocol):
         """Limits of one stage."""
 
 
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT)
+
+
 @contextmanager
 def guarded(stage: str) -> Iterator[None]:
     """A crash of the worker or a full disk becomes an expected failure of the stage."""
@@ -57,6 +61,12 @@ def guarded(stage: str) -> Iterator[None]:
     except OSError as error:
         if full := disk_full(error, f"{stage} was writing"):
             raise full from error
+        if error.errno in UNWRITABLE:
+            raise UsageError(
+                "CNV-2061",
+                f"{error.filename or 'a file'} can't be written: {error.strerror}",
+                hint="point --out at a folder that can be made and written",
+            ) from error
         raise
 
 
@@ -137,8 +147,8 @@ class TargetRun:
         )
         self.run.stages.verify(artifact)
         self.run.compiled[self.target.name] = artifact
-        folder = target_folder(self.run.request, self.run.settings, self.name, self.target.name)
         with guarded("compile"):
+            folder = target_folder(self.run.request, self.run.settings, self.name, self.target.name)
             main = write_artifact(artifact, folder)
         self._set(
             status="built",

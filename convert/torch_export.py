@@ -179,9 +179,9 @@ def _torchscript(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, 
     axes = {
         spec.name: {axis: dim for axis, dim in enumerate(spec.shape) if isinstance(dim, str)} for spec in loaded.inputs
     }
-    if loaded.format == "torchscript" and not plain:
+    if loaded.format == "torchscript" and (not plain or _leaves_defaults(model, call)):
         # A script inside a module can't be traced by the exporter itself, but a traced one can be exported.
-        subject = _jit.trace(subject, call.args, check_trace=False, strict=False)
+        subject = _jit.trace(TensorOutputs(model.module), call.args, check_trace=False, strict=False)
     torch.onnx.export(
         subject,
         _unmistakable(call),
@@ -193,6 +193,11 @@ def _torchscript(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, 
         dynamic_axes={name: named for name, named in axes.items() if named} or None,
         verbose=False,
     )
+
+
+def _leaves_defaults(model: OpenModel, call: Call) -> bool:
+    """Whether a script has parameters that the call leaves to their defaults, which the exporter can't do."""
+    return len(model.module.forward.schema.arguments) - 1 > len(call.args) + len(call.kwargs)
 
 
 def _unmistakable(call: Call) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ LOADING = (
     click.option(
         "--allow-pickle", is_flag=True, help="Run code that the model file brings along. Only if you trust it."
     ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of random sample inputs."),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random sample inputs."),
 )
 EXPORTING = (
     click.option("--exporter", type=click.Choice(["auto", "dynamo", "torchscript"]), default="auto", show_default=True),

@@ -177,8 +177,8 @@ def does_not_fit(
     names: Sequence[str], signature: Signature, *, unknown: Sequence[str] = (), missing: Sequence[str] = ()
 ) -> UsageError:
     """The error for inputs that ``forward`` does not take or that it lacks."""
-    faults = [f"there is no parameter {', '.join(unknown)}"] if unknown else []
-    faults += [f"{', '.join(missing)} is missing"] if missing else []
+    faults = [f"there is no parameter {_some(unknown)}"] if unknown else []
+    faults += [f"{_some(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
     return UsageError(
         "CNV-2017",
         f"the inputs ({', '.join(names)}) do not fit the model's forward({signature.shown()}): {'; '.join(faults)}",
@@ -235,3 +235,9 @@ def _arrange(trees: dict[str, Any], signature: Signature) -> Call:
     ordered = [parameter.name for parameter in signature.parameters if parameter.name in trees]
     kwargs = {name: trees[name] for name in (*ordered, *(name for name in trees if name not in ordered))}
     return Call(tuple(args), kwargs, signature.positional)
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    """A few names of a list that may have hundreds."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -186,7 +186,9 @@ def judge_zip(archive: Archive, size: int) -> ModelFormat:
     if archive.has("archive_format") or archive.has("serialized_exported_program.json") or archive.below("models/"):
         return judge_program(archive)
     torchscript = archive.has("constants.pkl") or archive.below("code/")
-    if archive.has("data.pkl") and archive.has("version") and torchscript:
+    # The version stands in one of two places: scripts of torch's own classes have it in `.data/`.
+    versioned = archive.has("version") or archive.has(".data/version")
+    if archive.has("data.pkl") and versioned and torchscript:
         return "torchscript"
     if archive.has("data.pkl") and archive.root:
         return from_scan(archive.path, pickles.scan_archive(archive))

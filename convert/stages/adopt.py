@@ -7,11 +7,13 @@ external data (one file, read only inside the model's folder).
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, inliner, numpy_helper, version_converter
+from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper, version_converter
 
 from convert.arrays import Array, load_npz
 from convert.constancy import constancy_notes
@@ -36,6 +38,8 @@ from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGr
 OLDEST_OPSET = 7
 """ONNX Runtime's kernels begin here; older graphs are raised."""
 RAISED_OPSET = 13
+MAX_DENSE = 1 << 28
+"""Elements of a sparse weight that are written out at most."""
 RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 
@@ -57,7 +61,7 @@ def adopt_onnx(loaded: LoadedModel, source: LoadOptions, options: ExportOptions,
     feeds, outputs = _reference(loaded, described, folder, notes)
     ties: list[str] = []
     if outputs:
-        _refuse_random(model, folder, feeds, outputs)
+        _refuse_random(model, folder, feeds)
         ties = write_ties(model, folder / MODEL, feeds)
         notes += constancy_notes(folder / MODEL, feeds, outputs, [spec.name for spec in described["outputs"]])
     files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs), *ties])
@@ -81,9 +85,11 @@ def _in_order(model: ModelProto, notes: list[Note]) -> ModelProto:
     if model.functions:
         notes.append(Note(text=f"inlined {len(model.functions)} local functions"))
         model = inliner.inline_local_functions(model)
+    _dense_weights(model, notes)
     model = _sorted(model, notes)
     model = _raised(model, notes)
     _weights_out_of_inputs(model, notes)
+    _refuse_other_outputs(model)
     _dynamic_dimensions(model)
     _refuse_training(model)
     strip_origin(model)
@@ -122,9 +128,16 @@ def _raised(model: ModelProto, notes: list[Note]) -> ModelProto:
     notes.append(
         Note(level="warning", text=f"opset {opset} raised to {RAISED_OPSET}: ONNX Runtime starts at {OLDEST_OPSET}")
     )
+    # The converter is from the days when every weight was an input, too.
+    inputs = {value.name for value in model.graph.input}
+    model.graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        for tensor in model.graph.initializer
+        if tensor.name not in inputs
+    )
     try:
         return version_converter.convert_version(model, RAISED_OPSET)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, version_converter.ConvertError) as error:
         raise ExportError(
             "CNV-4006",
             f"opset {opset} can't be raised to {RAISED_OPSET}: {str(error).splitlines()[0][:200]}",
@@ -164,13 +177,48 @@ def _trains(node: NodeProto, constants: dict[str, TensorProto]) -> bool:
     return False
 
 
-def _refuse_random(model: ModelProto, folder: Path, feeds: list[dict[str, Array]], outputs: list[list[Array]]) -> None:
+def _dense_weights(model: ModelProto, notes: list[Note]) -> None:
+    """Sparse initializers written out: no compiler reads them, and simplifiers lose them."""
+    for graph in graphs_of(model):
+        for sparse in graph.sparse_initializer:
+            size = math.prod(sparse.dims)
+            if size > MAX_DENSE:
+                raise ExportError(
+                    "CNV-4006",
+                    f"the sparse weight {sparse.values.name!r} has {size:,} elements, too many to write out",
+                    hint="store it as a dense initializer, in external data",
+                )
+            values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+            dense = np.zeros(size, values.dtype)
+            places = np.ravel_multi_index(tuple(indices.T), tuple(sparse.dims)) if indices.ndim == 2 else indices
+            dense[places] = values
+            graph.initializer.append(numpy_helper.from_array(dense.reshape(tuple(sparse.dims)), sparse.values.name))
+            notes.append(Note(text="sparse weight written out", subject=sparse.values.name))
+        del graph.sparse_initializer[:]
+
+
+def _refuse_other_outputs(model: ModelProto) -> None:
+    others = [
+        f"{value.name} ({value.type.WhichOneof('value')})"
+        for value in model.graph.output
+        if value.type.WhichOneof("value") not in (None, "tensor_type")
+    ]
+    if others:
+        raise ExportError(
+            "CNV-4011",
+            f"outputs that are no tensors can't be compared or deployed: {', '.join(others)}",
+            hint="end the graph in tensors: ConcatFromSequence makes one of a sequence",
+        )
+
+
+def _refuse_random(model: ModelProto, folder: Path, feeds: list[dict[str, Array]]) -> None:
     """Two runs of a graph that draws random numbers must agree, or nothing about it can be proven."""
     found = [f"{node.op_type} {node.name!r}" for node in nodes_of(model) if node.op_type in RANDOM]
     if not found:
         return
-    again = run_samples(folder / MODEL, feeds[:1], exact_settings(folder / MODEL))[0]
-    if all(one.tobytes() == other.tobytes() for one, other in zip(outputs[0], again, strict=True)):
+    # In one session: each new one may begin with the same seed.
+    first, again = run_samples(folder / MODEL, [feeds[0], feeds[0]], exact_settings(folder / MODEL))
+    if all(one.tobytes() == other.tobytes() for one, other in zip(first, again, strict=True)):
         return
     raise ExportError(
         "CNV-4008",

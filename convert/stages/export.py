@@ -18,7 +18,7 @@ from onnx import ModelProto
 
 from convert.arrays import Array, load_npz
 from convert.constancy import constancy_notes
-from convert.errors import ExportError, UsageError
+from convert.errors import ExportError, LoadError, UsageError
 from convert.graphs import MODEL, facts, model_entries, opset_of, read_model, write_model, write_samples
 from convert.loading.torch_models import Call, OpenModel, open_model, sample_calls
 from convert.lowering import LoweringRefused, lower
@@ -76,7 +76,19 @@ def _first_right(
         graph = _attempt(exporters[0], model, loaded, samples, options, folder, refusals[1:])
         warning = Note(level="warning", text=refusals[0])
         return msgspec.structs.replace(graph, notes=(warning, *graph.notes))
+    _refuse_state(model, samples)
     raise _refused(refusals)
+
+
+def _refuse_state(model: OpenModel, samples: _Samples) -> None:
+    """Before an exporter is blamed: a model that keeps state between calls gives other numbers by itself."""
+    again = run_torch(model, samples.calls[0]).outputs
+    if any(one.tobytes() != other.tobytes() for one, other in zip(samples.runs[0].outputs, again, strict=True)):
+        raise LoadError(
+            "CNV-3040",
+            "the model gives another answer when it is run again on the same inputs: it keeps state between calls",
+            hint="pass the state in as an input and out as an output; a graph has no memory of earlier calls",
+        )
 
 
 class _Probing:
