@@ -11,7 +11,6 @@ PARTS = {
     "main_job": "The main job",
     "memory": "Peak memory of a 3 GB model, stage by stage",
     "registry": "The operator support registry",
-    "lowering": "Opset lowering beside the converter of onnx",
     "lowering": "Opset lowering, beside onnx's own converter",
 }
 

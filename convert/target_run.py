@@ -232,13 +232,15 @@ def unsupported(checked: CheckedGraph, *, strict: bool) -> UnsupportedOps:
     kinds: dict[str, list[str]] = {}
     for one in refused:
         kinds.setdefault(f"{one.op} ({one.reason})", []).append(one.node)
-    listed = "; ".join(
-        f"{kind}: {', '.join(nodes[:3])}{' …' if len(nodes) > 3 else ''}" for kind, nodes in kinds.items()
-    )
+    listed = "; ".join(kind + _named(nodes) for kind, nodes in kinds.items())
     hints = sorted({one.hint for one in refused if one.hint})
     return UnsupportedOps(
         "CNV-5001",
         f"{checked.target} does not take {len(refused)} of {checked.support.nodes} nodes: {listed}",
-        hint="; ".join(hints)
-        or "change the model, or choose another target: `convert matrix MODEL` shows which can take it",
+        hint="; ".join(hints) or "`convert matrix MODEL` shows which targets can take it",
     )
+
+
+def _named(nodes: list[str]) -> str:
+    names = [node for node in nodes if node]
+    return f": {', '.join(names[:3])}{' …' if len(names) > 3 else ''}" if names else ""

@@ -87,13 +87,18 @@ def _print(found: Matrix, *, everything: bool) -> None:
         click.echo("families stand for their parts; --all lists every part")
 
 
+def _blocker(item: Any) -> str:
+    """An operator and how often, or what is wrong with the graph as a whole."""
+    return item.reason if item.op == "(graph)" else f"{item.op} ×{item.nodes}"
+
+
 def in_the_way(row: Any) -> str:
     """The operators that are refused, at risk or unknown, the worst first and shortened."""
     parts = []
     if row.outcome == "with rewrites":
         parts.append(f"bring it to opset {row.best_opset}")
     elif row.blocked_by:
-        parts.append(", ".join(f"{item.op} ×{item.nodes}" for item in row.blocked_by[:4]))
+        parts.append(", ".join(_blocker(item) for item in row.blocked_by[:4]))
     elif row.unknown:
         parts.append("unknown: " + ", ".join(row.unknown[:4]))
     if row.risks:

@@ -47,7 +47,8 @@ def reduce_mean() -> list[onnx.NodeProto]:
 def numbers(graph: OnnxGraph) -> tuple[list[Any], list[Any]]:
     feeds = [load_npz(graph.path(f"samples/{n:03d}.npz")) for n in range(graph.sample_count)]
     wanted = [list(load_npz(graph.path(f"reference/{n:03d}.npz")).values()) for n in range(graph.sample_count)]
-    return [output for run in run_samples(graph.model_path, feeds) for output in run], [o for run in wanted for o in run]
+    outputs = run_samples(graph.model_path, feeds)
+    return [output for run in outputs for output in run], [output for run in wanted for output in run]
 
 
 @pytest.mark.parametrize(
