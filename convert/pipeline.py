@@ -7,6 +7,7 @@ publish                                       the targets that passed, as one ve
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -84,6 +85,7 @@ def with_graph(
         stages = Stages(cache, workers, use_cache=request.use_cache, listener=listener)
         run = _Run(request, settings, stages, workers, scratch)
         model = identify(Path(request.load.path))
+        _require_libraries(model)
         return use(model, run._shared_stages(model))
 
 
@@ -130,6 +132,7 @@ class _Run:
             _known_precisions(request, targets)
             with guarded("load"):
                 model = identify(Path(request.load.path))
+            _require_libraries(model)
             graph = self._shared_stages(model)
             self.ops = graph.ops
         except EXPECTED as error:
@@ -245,6 +248,18 @@ class _Run:
                 with guarded("report"):
                     write_report(conversion, result, self.ops)
         return conversion
+
+
+def _require_libraries(model: ModelFile) -> None:
+    """A deploy machine has the command without the libraries that converting takes."""
+    needed = ("numpy", "onnx", "onnxruntime", "onnxsim", *(() if model.format == "onnx" else ("torch", "onnxscript")))
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            "CNV-2062",
+            f"this installation can't convert: {', '.join(missing)} is not installed",
+            hint="pip install 'model-convert[convert]'",
+        )
 
 
 def _resolve(texts: Sequence[str], *, compiles: bool) -> list[Target]:
