@@ -28,11 +28,23 @@ def normalize_export(model: ModelProto, inputs: Sequence[TensorSpec], outputs: S
     Raises :class:`NameMismatch` where inputs or outputs can't be told apart.
     """
     strip_origin(model)
+    _only_real_inputs(model)
     matched = match_inputs([value.name for value in model.graph.input], [spec.name for spec in inputs])
     name_dimensions(model, matched, {spec.name: spec for spec in inputs})
     rename_values(model, matched)
     name_outputs(model, outputs)
     name_nodes(model)
+
+
+def _only_real_inputs(model: ModelProto) -> None:
+    """Below opset 9 an exporter lists the weights among the inputs."""
+    filled = {tensor.name for tensor in model.graph.initializer}
+    kept = [value for value in model.graph.input if value.name not in filled]
+    if len(kept) < len(model.graph.input):
+        model.ir_version = max(model.ir_version, 4)
+        inputs = [type(value).FromString(value.SerializeToString()) for value in kept]
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
 
 
 def strip_origin(model: ModelProto) -> None:

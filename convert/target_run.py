@@ -52,8 +52,11 @@ UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIS
 
 
 @contextmanager
-def guarded(stage: str) -> Iterator[None]:
-    """A crash of the worker or a full disk becomes an expected failure of the stage."""
+def guarded(stage: str, option: str = "--out") -> Iterator[None]:
+    """A crash of the worker, a full disk or a folder that can't be written becomes an expected failure.
+
+    ``option`` is what said where to write.
+    """
     try:
         yield
     except WorkerDied as death:
@@ -65,7 +68,7 @@ def guarded(stage: str) -> Iterator[None]:
             raise UsageError(
                 "CNV-2061",
                 f"{error.filename or 'a file'} can't be written: {error.strerror}",
-                hint="point --out at a folder that can be made and written",
+                hint=f"point {option} at a place that can be made and written",
             ) from error
         raise
 

@@ -13,6 +13,7 @@ from convert.backends.base import MODEL_IN, OUT
 from convert.backends.optimizing import constant_weights, optimize
 from convert.backends.recipe import Recipe
 from convert.bigmodel import external_tensors, externalize, graphs_in, hide_weights, nbytes, place_weights, show_weights
+from convert.errors import UsageError
 from convert.graphs import PRODUCER, WEIGHTS, opset_of, read_model
 from convert.ort import SessionFailed, clean_line, open_session
 from convert.precision import cast_model
@@ -40,6 +41,7 @@ def make_portable(recipe: Recipe, graph: OnnxGraph, folder: Path) -> tuple[tuple
     if recipe.precision == "bf16":
         model, told = _with_bfloat16(model)
         notes += told
+    notes += _doubles(model, recipe.precision)
     notes += cast_model(model, recipe.precision, keep=frozenset(recipe.keep_fp32))
     tidy(model)
     external = any(entry.name == WEIGHTS for entry in graph.files)
@@ -48,6 +50,25 @@ def make_portable(recipe: Recipe, graph: OnnxGraph, folder: Path) -> tuple[tuple
         # What the optimizer wrote has been through a session; what the caster wrote has not.
         open_session(folder / OUT / source.name)
     return files, tuple(notes)
+
+
+def _doubles(model: ModelProto, precision: str) -> list[Note]:
+    """A graph of float64 keeps its width whatever is asked for: said, and refused where less was asked for."""
+    wide = [
+        tensor.name
+        for graph in graphs_in(model.graph)
+        for tensor in graph.initializer
+        if tensor.data_type == TensorProto.DOUBLE and nbytes(tensor) > 64
+    ]
+    if not wide:
+        return []
+    if precision != "fp32":
+        raise UsageError(
+            "CNV-2076",
+            f"{len(wide)} weights are float64 ({', '.join(wide[:3])}), and {precision} is made of float32",
+            hint="make the model float32 first (model.float()), or leave --precision out",
+        )
+    return [Note(level="warning", text=f"{len(wide)} weights are float64 and stay so", subject=wide[0])]
 
 
 def _with_bfloat16(model: ModelProto) -> tuple[ModelProto, list[Note]]:

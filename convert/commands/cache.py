@@ -17,11 +17,11 @@ DAY = 86400.0
 
 @click.command("cache")
 @click.option("--prune", is_flag=True, help="Remove entries; with neither limit below, all of them.")
-@click.option("--keep-days", type=float, metavar="D", help="Prune only what was not used for D days.")
+@click.option("--keep-days", type=click.IntRange(0), metavar="D", help="Prune only what was not used for D days.")
 @click.option("--keep-size", metavar="SIZE", help="Prune the longest unused until the rest fits, such as 20GB.")
 @click.option("--dry-run", is_flag=True, help="Say what would be pruned, and prune nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(prune: bool, keep_days: float | None, keep_size: str | None, dry_run: bool, as_json: bool) -> None:
+def command(prune: bool, keep_days: int | None, keep_size: str | None, dry_run: bool, as_json: bool) -> None:
     """Show what the stage cache holds, or prune it. Entries in use by a running conversion are made again by it."""
     cache = Cache(Path(load_settings({}).cache_dir))
     entries = list(cache.entries())
@@ -43,7 +43,7 @@ def command(prune: bool, keep_days: float | None, keep_size: str | None, dry_run
     _print(cache, entries, gone, prune=prune, dry_run=dry_run)
 
 
-def chosen(entries: list[EntryInfo], keep_days: float | None, keep_bytes: int | None, now: float) -> list[EntryInfo]:
+def chosen(entries: list[EntryInfo], keep_days: int | None, keep_bytes: int | None, now: float) -> list[EntryInfo]:
     """Which entries a prune removes; ``entries`` come the longest unused first."""
     gone = [entry for entry in entries if keep_days is not None and now - entry.used > keep_days * DAY]
     if keep_days is None and keep_bytes is None:

@@ -10,6 +10,7 @@ import click
 from artifacts.render import print_json, print_table
 from convert.commands.options import MODEL, RUN, add_options
 from convert.commands.targets import MARKS
+from convert.target_run import guarded
 from op_registry.overlay import read_overlay
 from op_registry.survey import Matrix, matrix, without_members
 from op_registry.targets import PRECISIONS, find_target
@@ -55,7 +56,8 @@ def command(
     if html is not None:
         from convert.report.matrix import render_matrix
 
-        html.write_text(render_matrix(found), encoding="utf-8")
+        with guarded("matrix", option="--html"):
+            html.write_text(render_matrix(found), encoding="utf-8")
     if as_json:
         print_json(found, html=str(html) if html else None)
         return

@@ -68,7 +68,14 @@ def add_options(*groups: tuple[Callable[[F], F], ...]) -> Callable[[F], F]:
 
 
 def load_options(model: str, given: dict[str, Any]) -> LoadOptions:
-    """The loading part of a request, paths made absolute."""
+    """The loading part of a request, paths made absolute. Raises :class:`UsageError` (CNV-2063)."""
+    for text in (model, given["samples"] or "", given["factory"] or ""):
+        if not text.isprintable() and any(0xDC80 <= ord(char) <= 0xDCFF for char in text):
+            raise UsageError(
+                "CNV-2063",
+                f"the path {text.encode(errors='surrogateescape')!r} is not UTF-8",
+                hint="rename the file, or run with a UTF-8 locale (LC_ALL=C.UTF-8)",
+            )
     return LoadOptions(
         path=str(Path(model).absolute()),
         inputs=given["inputs"],

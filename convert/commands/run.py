@@ -32,7 +32,7 @@ WHAT = (
 @add_options(TARGET, WHAT, MODEL, RUN)
 def command(model: str, as_json: bool, quiet: bool, **given: Any) -> int:
     """Convert MODEL to an artifact for each target, judge it, and publish what passed."""
-    settings = load_settings({name: given[name] for name in ("registry", "out", "timeout", "memory", "jobs")})
+    settings = load_settings({name: given[name] or None for name in ("registry", "out", "timeout", "memory", "jobs")})
     request = request_from(
         model,
         given,

@@ -27,6 +27,8 @@ SLACK = 256 << 20
 END = b"PK\x05\x06"
 END_SIZE = 22
 
+CHUNK = 1 << 20
+
 
 class Archive(msgspec.Struct, frozen=True, kw_only=True):
     """The members of a zip file: name → uncompressed size. ``root``: the one folder that holds them all, or ``""``."""
@@ -148,3 +150,27 @@ def read_member(archive: zipfile.ZipFile, path: Path, name: str, *, limit: int) 
     if len(data) > limit:
         raise unsafe(path, f"a member larger than {limit:,} bytes: {name!r}")
     return data
+
+
+def check_sums(path: Path, size: int) -> None:
+    """Read every stored member against its checksum: torch itself does not look at them, and loads damaged weights.
+
+    Raises :class:`LoadError` (CNV-3007) naming the damaged members.
+    """
+    damaged = []
+    with damage_reported(path, size), zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.compress_type != zipfile.ZIP_STORED:
+                continue
+            try:
+                with archive.open(info) as member:
+                    while member.read(CHUNK):
+                        pass
+            except zipfile.BadZipFile:
+                damaged.append(info.filename)
+    if damaged:
+        raise LoadError(
+            "CNV-3007",
+            f"{path.name} is damaged: the checksum of {', '.join(damaged[:5])} is wrong",
+            hint="download or copy the file again; saved without checksums (set_crc32_options), it must be saved again",
+        )

@@ -63,9 +63,16 @@ def _whole(source: int, opset: int, reason: str) -> Refusal:
 
 def _from_ancient(model: ModelProto, source: int, opset: int) -> ModelProto:
     """Bring a model from before opset 7, whose broadcasting was another, to opset 7 with ONNX's own converter."""
+    # The converter is from the days when every weight was an input, too.
+    inputs = {value.name for value in model.graph.input}
+    model.graph.input.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        for tensor in model.graph.initializer
+        if tensor.name not in inputs
+    )
     try:
         return onnx.version_converter.convert_version(model, 7)
-    except RuntimeError as error:
+    except (RuntimeError, onnx.version_converter.ConvertError) as error:
         raise LoweringRefused(opset, [_whole(source, opset, str(error).splitlines()[0])]) from error
 
 

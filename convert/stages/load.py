@@ -20,6 +20,7 @@ from convert.loading.onnx_files import outline_onnx
 from convert.loading.onnx_inputs import check_readable, onnx_feeds, onnx_specs
 from convert.loading.samples import Given, read_samples
 from convert.loading.sniff import identify
+from convert.loading.zips import check_sums
 from convert.values import DimRange, LoadedModel, LoadOptions, ModelFile, Note
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def load_model(options: LoadOptions, folder: Path) -> LoadedModel:
     given = read_samples(options.samples) if options.samples else []
     if file.format == "onnx":
         return _load_onnx(file, given, texts, dims, seed=options.seed, folder=folder)
+    if file.container == "zip":
+        check_sums(Path(file.path), file.bytes)
     return _load_torch(file, options, given, texts, dims, folder=folder)
 
 

@@ -176,3 +176,21 @@ def test_exporters_are_judged_on_probes_that_the_samples_do_not_show(tmp_path: P
     graph = export(tmp_path / "module.pt", tmp_path, samples=str(tmp_path / "in.pt"), allow_pickle=True)
     assert graph.made_by == "torchscript"
     assert any("a row of a mask that is all False" in note.text for note in graph.notes)
+
+
+def test_a_damaged_weight_in_a_torch_file_is_told_by_its_checksum(tmp_path: Path) -> None:
+    path = script(torch.nn.Sequential(torch.nn.Linear(64, 64)), tmp_path / "m.pt")
+    weight = torch.jit.load(str(path)).state_dict()["0.weight"].numpy().tobytes()
+    data = bytearray(path.read_bytes())
+    data[data.index(weight) + 100] ^= 4
+    path.write_bytes(bytes(data))
+    refusal = refused(path, tmp_path, inputs=("x:float32[2,64]",))
+    assert refusal.code == "CNV-3007"
+    assert "checksum of m/data/" in refusal.message
+
+
+def test_an_opset_below_9_still_has_the_models_own_inputs(tmp_path: Path) -> None:
+    path = script(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()), tmp_path / "m.pt")
+    graph = export(path, tmp_path, opset=7, inputs=("x:float32[2,4]",))
+    assert graph.opset == 7
+    assert len(graph.inputs) == 1
