@@ -24,7 +24,6 @@ from convert.values import DimRange, TensorSpec
 
 MAX_SAMPLES = 256
 MAX_EXPANSION = 4 << 30
-RANDOM_SAMPLES = 2
 SIZES = {"batch": (2, 3), "image": (224, 256), "other": (16, 24)}
 """Sizes for a symbolic dimension that ``--dim`` says nothing of: first axis, height or width of an image, any other.
 All are above 1, because exporters read 0 and 1 as constants; the image sizes are multiples of 32."""
@@ -169,7 +168,7 @@ def shape_text(spec: TensorSpec) -> str:
 def random_samples(
     specs: Sequence[TensorSpec], ranges: Mapping[str, tuple[float, float]], dims: Sequence[DimRange], seed: int
 ) -> list[dict[str, Array]]:
-    """Random arrays by input name: two samples that differ, each at another size of the symbolic dimensions.
+    """Random arrays by input name: one sample, or two at different sizes where a dimension is symbolic.
 
     Floats are standard normal (or uniform in their range), booleans fair coins, uint8 0 to 255. Raises
     :class:`UsageError` CNV-2021 for an integer input without a range.
@@ -179,19 +178,20 @@ def random_samples(
     sizes = sample_sizes(specs, dims)
     return [
         {spec.name: random_array(spec, sizes[index], ranges.get(spec.name), generator) for spec in specs}
-        for index in range(RANDOM_SAMPLES)
+        for index in range(len(sizes))
     ]
 
 
 def sample_sizes(specs: Sequence[TensorSpec], dims: Sequence[DimRange]) -> list[dict[str, int]]:
     """For each random sample a size of every symbolic dimension, inside the ranges and above 1 where possible."""
     ranges = {entry.name: entry for entry in dims}
-    found: list[dict[str, int]] = [{} for _ in range(RANDOM_SAMPLES)]
+    symbolic = any(isinstance(dim, str) for spec in specs for dim in spec.shape)
+    found: list[dict[str, int]] = [{} for _ in range(2 if symbolic else 1)]
     for spec in specs:
         for axis, dim in enumerate(spec.shape):
             if isinstance(dim, str) and dim not in found[0]:
-                for index, size in enumerate(two_sizes(ranges.get(dim), SIZES[role(spec, axis)])):
-                    found[index][dim] = size
+                first, second = two_sizes(ranges.get(dim), SIZES[role(spec, axis)])
+                found[0][dim], found[1][dim] = first, second
     return found
 
 

@@ -32,7 +32,7 @@ def load_model(options: LoadOptions, folder: Path) -> LoadedModel:
 
     ``folder`` gets ``samples/000.npz``, … (arrays by input name, leaves of nested arguments by path) and for torch
     formats ``samples/000.pt`` (``(args, kwargs)``) with ``samples/parameters.json`` (names of the positional
-    parameters). Given samples are kept as they are; random ones come from ``options.seed``, two that differ.
+    parameters). Given samples are kept as they are; random ones come from ``options.seed``.
 
     Raises :class:`LoadError` CNV-3001 to CNV-3041 where the file can't be loaded, :class:`UsageError` CNV-2011 to
     CNV-2022 where ``--input``, ``--dim``, ``--samples`` or ``--factory`` are wrong.
@@ -121,7 +121,9 @@ def _unknown_inputs(name: str, parameters: str) -> UsageError:
 
 
 def _sampled(count: int) -> tuple[Note, ...]:
-    return (Note(text=f"{count} random samples were made; real ones (--samples) say more about accuracy"),)
+    return (
+        Note(text=f"{count} random sample{'s were' if count > 1 else ' was'} made; real ones (--samples) say more"),
+    )
 
 
 def _write_arrays(folder: Path, feeds: Sequence[dict[str, Array]]) -> list[str]:
