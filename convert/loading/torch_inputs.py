@@ -196,7 +196,7 @@ def program_inputs(model: OpenModel, texts: Sequence[InputText], dims: Sequence[
         return Inputs([_filled(example, specs, found) for found in arrays], specs, bounds, False)
     sizes = {spec.name: leaf.shape for spec, leaf in zip(specs, example.tensors(), strict=True)}
     static = [TensorSpec(name=spec.name, dtype=spec.dtype, shape=tuple(sizes[spec.name])) for spec in made]
-    second = random_samples(static, ranges, (), seed)[1]
+    (second,) = random_samples(static, ranges, (), seed)
     note = Note(text="the example inputs in the file are the first sample")
     return Inputs([example, _filled(example, specs, second)], specs, bounds, True, (note,))
 
