@@ -29,7 +29,8 @@ def optimize(graph: OnnxGraph, source: Path, folder: Path) -> tuple[ModelProto, 
     """The model of a graph as the optimizer leaves it, or as it was, and notes on what was done.
 
     ``source`` is the graph's file, ``folder`` is for scratch files. External weights, and those of big models, are
-    hidden from the optimizer; those of a simplified graph too, where there is nothing left to fold into them. Raises :class:`SessionFailed` where ONNX Runtime does not load the graph.
+    hidden from the optimizer; those of a simplified graph too, where there is nothing left to fold into them.
+    Raises :class:`SessionFailed` where ONNX Runtime does not load the graph.
     """
     given, model, hidden = source, None, None
     notes: list[Note] = []
