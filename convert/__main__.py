@@ -32,7 +32,9 @@ COMMANDS = {
 def cli() -> None:
     """Take a PyTorch model to an artifact that a deploy team can trust.
 
-    convert model.pt --target Ascend910B
+    \b
+    convert model.pt --target cpu
+    convert check model.pt --target Ascend910B
     """
 
 

@@ -6,8 +6,10 @@ once per operator, and looks into a node only where its operator has rules or a 
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -55,7 +57,8 @@ def judge_model(
     table = load_support(vendor.name, version)
     lines = tuple(site)
     judge = Judge(model, table.with_site(rows_for(lines, vendor.name, version, target.arch)), target)
-    judge.run()
+    with _no_garbage():
+        judge.run()
     opset = judge.opsets.get("", 0)
     counts: dict[str, int] = {state: judge.counts[state] for state in SEVERITY if judge.counts[state]}
     judgement = Judgement(
@@ -72,6 +75,18 @@ def judge_model(
         best_opset=best_opset(judge.names, target, toolchain_version=toolchain_version, site=lines, current=opset),
     )
     return replace(judgement, supported=not judgement.refusals)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """No search for garbage in between: a pass makes some hundred thousand short-lived objects and no cycle."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Judge:
