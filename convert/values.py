@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from artifacts.digest import Digest, FileEntry, canonical_json, sha256_bytes
+from op_registry.values import Judged
 
 Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed"]
 RanOn = Literal["device", "simulator", "host", "forecast"]
@@ -191,23 +192,6 @@ class AdaptOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # --------------------------------------------------------------------------------------------------------------- check
-
-
-State = Literal["ok", "slow", "risk", "refused", "unknown"]
-Grade = Literal["read", "measured", "inferred", "site"]
-
-
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one node on a target. Fields as design section 12 prints them."""
-
-    op: str
-    node: str
-    module: str = ""
-    state: State
-    grade: Grade
-    reason: str
-    source: str
-    hint: str = ""
 
 
 class Support(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from convert.graphs import read_model
-from convert.values import CheckedGraph, CheckOptions, Judged, OnnxGraph, Support
+from convert.values import CheckedGraph, CheckOptions, OnnxGraph, Support
 from op_registry.judge import judge_model
 from op_registry.overlay import read_overlay
 from op_registry.targets import find_target
@@ -23,25 +23,12 @@ def check_graph(graph: OnnxGraph, options: CheckOptions, folder: Path) -> Checke
         strict=options.strict,
         site=read_overlay() if options.overlay else (),
     )
-    judged = tuple(
-        Judged(
-            op=one.op,
-            node=one.node,
-            module=one.module,
-            state=one.state,
-            grade=one.grade,
-            reason=one.reason,
-            source=one.source,
-            hint=one.hint,
-        )
-        for one in judgement.judged
-    )
     support = Support(
         supported=judgement.supported,
         nodes=judgement.nodes,
         opset=judgement.opset,
         best_opset=judgement.best_opset,
         toolchain_version=judgement.toolchain_version,
-        judged=judged,
+        judged=judgement.judged,
     )
     return CheckedGraph(parent=graph.digest, target=options.target, support=support, folder=str(folder))
