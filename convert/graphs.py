@@ -49,7 +49,7 @@ def write_model(model: ModelProto, folder: Path, *, weights_from: Path, link: bo
     if not place_weights(model, weights_from, folder / WEIGHTS, link=link) and inline_bytes(model) >= EXTERNAL_FROM:
         externalize(model, folder / WEIGHTS)
     with (folder / MODEL).open("wb") as stream:
-        stream.write(model.SerializeToString(deterministic=True))
+        stream.write(model.SerializeToString())
     return (MODEL, WEIGHTS) if (folder / WEIGHTS).exists() else (MODEL,)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -11,14 +12,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from onnx import ModelProto
 
 from convert.arrays import Array
-from convert.graphs import EXTERNAL_FROM
+from convert.graphs import EXTERNAL_FROM, MODEL, read_model
 from convert.loading.torch_models import Call, OpenModel, to_array
 from convert.loading.user_code import one_line as plain_line
 from convert.values import DimRange, LoadedModel, TensorSpec
 
 _jit: Any = torch.jit
+_export: Any = torch.onnx.export
 
 
 class ExporterFailed(Exception):
@@ -102,19 +105,22 @@ class TensorOutputs(torch.nn.Module):
 
 
 def export_with(
-    exporter: str, model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, path: Path, plain: bool
-) -> None:
-    """Export to ``path`` with one of torch's exporters. Raises :class:`ExporterFailed` in one clean line."""
+    exporter: str, model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, folder: Path, plain: bool
+) -> ModelProto:
+    """Export with one of torch's exporters; big weights lie in ``folder``, referred to by the proto.
+
+    Raises :class:`ExporterFailed` in one clean line.
+    """
     run = _dynamo if exporter == "dynamo" else _torchscript
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            run(model, loaded, call.mapped(torch.Tensor.clone), opset, path=path, plain=plain)
+            return run(model, loaded, call.mapped(torch.Tensor.clone), opset, folder=folder, plain=plain)
     except Exception as error:
         raise ExporterFailed(one_line(error)) from error
 
 
-def _dynamo(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, path: Path, plain: bool) -> None:
+def _dynamo(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, folder: Path, plain: bool) -> ModelProto:
     if model.program is not None:
         subject, args, kwargs, shapes = model.program, (), None, None
     else:
@@ -134,7 +140,10 @@ def _dynamo(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, pa
     )
     if program is None:
         raise ExporterFailed("the exporter gave nothing")
-    program.save(str(path), external_data=_weight_bytes(model) >= EXTERNAL_FROM)
+    if _weight_bytes(model) < EXTERNAL_FROM:
+        return program.model_proto
+    program.save(str(folder / MODEL), external_data=True)
+    return read_model(folder / MODEL)
 
 
 def _weight_bytes(model: OpenModel) -> int:
@@ -174,7 +183,9 @@ def map_leaves(tree: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     return None
 
 
-def _torchscript(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, path: Path, plain: bool) -> None:
+def _torchscript(
+    model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, folder: Path, plain: bool
+) -> ModelProto:
     subject = model.module if plain else TensorOutputs(model.module)
     axes = {
         spec.name: {axis: dim for axis, dim in enumerate(spec.shape) if isinstance(dim, str)} for spec in loaded.inputs
@@ -182,10 +193,11 @@ def _torchscript(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, 
     if loaded.format == "torchscript" and (not plain or _leaves_defaults(model, call)):
         # A script inside a module can't be traced by the exporter itself, but a traced one can be exported.
         subject = _jit.trace(TensorOutputs(model.module), call.args, check_trace=False, strict=False)
-    torch.onnx.export(
+    memory = io.BytesIO() if _weight_bytes(model) < EXTERNAL_FROM else None
+    _export(
         subject,
         _unmistakable(call),
-        str(path),
+        memory or str(folder / MODEL),
         kwargs=call.kwargs or None,
         dynamo=False,
         opset_version=opset,
@@ -193,6 +205,10 @@ def _torchscript(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, 
         dynamic_axes={name: named for name, named in axes.items() if named} or None,
         verbose=False,
     )
+    if memory is None:
+        return read_model(folder / MODEL)
+    exported: ModelProto = ModelProto.FromString(memory.getvalue())
+    return exported
 
 
 def _leaves_defaults(model: OpenModel, call: Call) -> bool:

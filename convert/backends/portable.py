@@ -137,5 +137,5 @@ def write_portable(model: ModelProto, source: Path, path: Path, *, external: boo
         place_weights(model, source, data)
     elif external or inline >= INLINE_LIMIT:
         externalize(model, data)
-    path.write_bytes(model.SerializeToString(deterministic=True))
+    path.write_bytes(model.SerializeToString())
     return (path.name, data.name) if data.exists() else (path.name,)

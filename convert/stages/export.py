@@ -19,7 +19,7 @@ from onnx import ModelProto
 from convert.arrays import Array, load_npz
 from convert.constancy import constancy_notes
 from convert.errors import ExportError, LoadError, UsageError
-from convert.graphs import MODEL, facts, model_entries, opset_of, read_model, write_model, write_samples
+from convert.graphs import MODEL, facts, model_entries, opset_of, write_model, write_samples
 from convert.loading.torch_models import Call, OpenModel, open_model, sample_calls
 from convert.lowering import LoweringRefused, lower
 from convert.normalize import NameMismatch, normalize_export
@@ -179,8 +179,8 @@ def _attempt(
     opset = _opset_for(exporter, options)
     raw = folder / "raw"
     raw.mkdir(exist_ok=True)
-    export_with(exporter, model, loaded, samples.calls[0], opset, path=raw / MODEL, plain=samples.runs[0].plain)
-    proto = read_model(raw / MODEL)
+    call, plain = samples.calls[0], samples.runs[0].plain
+    proto = export_with(exporter, model, loaded, call, opset, folder=raw, plain=plain)
     normalize_export(proto, loaded.inputs, samples.runs[0].names)
     reached = opset_of(proto)
     if options.opset and reached != options.opset:

@@ -73,7 +73,7 @@ def _written(
     partial = target.with_name(f".{target.name}.partial")
     place_weights(after, Path(path).resolve().parent, target.with_name(f"{target.name}.data"), link=False)
     try:
-        partial.write_bytes(after.SerializeToString(deterministic=True))
+        partial.write_bytes(after.SerializeToString())
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
