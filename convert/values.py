@@ -88,6 +88,8 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """``--dim`` texts, ``N=1..8`` or ``N=1,4,8``."""
     samples: str = ""
     """A ``.npz``, a ``.pt``, a folder of either, or ``module:callable``."""
+    calibration: str = ""
+    """``--calibration``: inputs to calibrate int8 with, in the forms of ``samples``; empty: the samples serve."""
     factory: str = ""
     factory_args: tuple[str, ...] = ()
     allow_pickle: bool = False
@@ -114,7 +116,7 @@ class LoadedModel(Value, frozen=True, kw_only=True):
     """A model that can be opened, the signature of its inputs, and sample inputs.
 
     ``parent`` is the digest of the user's file. ``files``: per sample ``samples/000.npz`` (leaf arrays by input name)
-    and, for torch formats, ``samples/000.pt`` holding ``(args, kwargs)``.
+    and, for torch formats, ``samples/000.pt`` holding ``(args, kwargs)``; calibration inputs as ``calibration/000.npz``.
     """
 
     parent: Digest
@@ -124,6 +126,7 @@ class LoadedModel(Value, frozen=True, kw_only=True):
     dims: tuple[DimRange, ...] = ()
     sample_count: int = 0
     sampled: Literal["given", "random"] = "random"
+    calibration_count: int = 0
     code: Digest | Literal[""] = ""
     """Digest of the user's own source files that were imported to open the model (a factory, a pickle's classes)."""
     notes: tuple[Note, ...] = ()
@@ -156,7 +159,8 @@ class OnnxGraph(Value, frozen=True, kw_only=True):
     """An ONNX graph in ``model.onnx`` (with ``model.onnx.data`` from 2 GB, or where its parent had external data).
 
     ``files`` holds the model's files, the samples ``samples/000.npz`` by input name, and the reference outputs
-    ``reference/000.npz``: arrays ``0``, ``1``, … in the order of ``outputs``, from the fp32 graph on ONNX Runtime.
+    ``reference/000.npz``: arrays ``0``, ``1``, … in the order of ``outputs``, from the fp32 graph on ONNX Runtime;
+    and ``calibration/000.npz`` by input name, ``calibration_count`` of them.
     """
 
     parent: Digest
@@ -170,6 +174,7 @@ class OnnxGraph(Value, frozen=True, kw_only=True):
     """Operator counts, subgraphs included."""
     weight_bytes: int = 0
     sample_count: int = 0
+    calibration_count: int = 0
     made_by: str = ""
     """``dynamo``, ``torchscript``, ``onnx`` (given), ``onnxsim``, …"""
     notes: tuple[Note, ...] = ()
@@ -225,6 +230,72 @@ class CheckedGraph(Value, frozen=True, kw_only=True):
     support: Support
 
 
+# ------------------------------------------------------------------------------------------------------------ forecast
+
+
+class ForecastOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``forecast`` reads of a request. ``memory``: bytes that held-back tensors may take, 0 for the default.
+
+    ``plan`` asks for the nodes to keep in fp32 so that ``gate`` (thresholds by metric; empty: the precision's own)
+    holds. ``accumulate``: the type that the vendor's kernels sum in, where that is known.
+    """
+
+    precision: Precision
+    gate: dict[str, float] = {}
+    plan: bool = False
+    memory: int = 0
+    accumulate: str = "fp32"
+
+
+class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """One node in the emulated precision, the worst over all samples.
+
+    Errors are relative L2. ``made`` is what this node alone adds, on exact inputs; ``arriving`` what its inputs bring;
+    ``passed`` what its output carries in the end. ``reasons`` are findings in words, the gravest first.
+    """
+
+    node: str
+    op: str
+    module: str = ""
+    output: str = ""
+    low: float = 0.0
+    high: float = 0.0
+    overflow: float = 0.0
+    """Share of elements beyond the precision's range."""
+    flushed: float = 0.0
+    """Share of non-zero elements that become zero or lose digits as subnormals."""
+    made: float = 0.0
+    arriving: float = 0.0
+    passed: float = 0.0
+    effect: dict[str, float] = {}
+    """Graph output → relative L2 of the error that this node's own rounding leaves there; empty where not estimated."""
+    reasons: tuple[str, ...] = ()
+
+
+class Forecast(Value, frozen=True, kw_only=True):
+    """What a precision will do to a graph's numbers, judged on a CPU before any vendor compiler runs.
+
+    ``outputs`` are metrics of the emulated outputs against the reference, as ``validate`` measures an artifact's.
+    ``guilty`` lists nodes worst first; ``keep`` the nodes of the mixed-precision plan; ``evaluations`` how many passes
+    over the whole graph were needed. ``planned`` are the outputs with ``keep`` held in fp32.
+    """
+
+    parent: Digest
+    precision: Precision
+    holds: bool
+    outputs: tuple[OutputMetrics, ...] = ()
+    planned: tuple[OutputMetrics, ...] = ()
+    guilty: tuple[NodeForecast, ...] = ()
+    keep: tuple[str, ...] = ()
+    plan_holds: bool | None = None
+    """Whether the gate holds with ``keep``; None: no plan was asked for or needed."""
+    evaluations: int = 0
+    samples: int = 0
+    notes: tuple[Note, ...] = ()
+    files: tuple[FileEntry, ...] = ()
+    """``forecast.json``: every node (not only the guilty), in the order of the graph."""
+
+
 # ------------------------------------------------------------------------------------------------------------- compile
 
 
@@ -236,6 +307,12 @@ class CompileOptions(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     precision: Precision
     options: dict[str, str] = {}
+    keep: tuple[str, ...] = ()
+    """``mixed``: names of the graph's nodes that stay in fp32, from the forecast's plan."""
+    preprocess: str = ""
+    """``--preprocess``: a JSON object (mean, std, crop, colour space, …) for compilers that take in images themselves."""
+    toolchain_version: str = ""
+    """The version to plan for where no toolchain is on this machine; empty: the backend's newest verified one."""
     timeout: float = 0.0
     launcher: tuple[str, ...] = ()
     """What a compiler's command line is put behind."""
@@ -257,6 +334,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Configuration files to write before the run: name → content."""
     output: str
     """The artifact's file name."""
+    needs: dict[str, str] = {}
+    """What the machine that runs it must have, by name: ``toolchain`` (``CANN``), ``version``, ``soc``, ``card``, …"""
     notes: tuple[Note, ...] = ()
 
 
