@@ -116,7 +116,8 @@ class LoadedModel(Value, frozen=True, kw_only=True):
     """A model that can be opened, the signature of its inputs, and sample inputs.
 
     ``parent`` is the digest of the user's file. ``files``: per sample ``samples/000.npz`` (leaf arrays by input name)
-    and, for torch formats, ``samples/000.pt`` holding ``(args, kwargs)``; calibration inputs as ``calibration/000.npz``.
+    and, for torch formats, ``samples/000.pt`` holding ``(args, kwargs)``; inputs to calibrate with likewise, as
+    ``calibration/000.npz``.
     """
 
     parent: Digest
@@ -310,7 +311,7 @@ class CompileOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep: tuple[str, ...] = ()
     """``mixed``: names of the graph's nodes that stay in fp32, from the forecast's plan."""
     preprocess: str = ""
-    """``--preprocess``: a JSON object (mean, std, crop, colour space, …) for compilers that take in images themselves."""
+    """``--preprocess``: a JSON object (mean, std, crop, colour space, …) for compilers that prepare images themselves."""
     toolchain_version: str = ""
     """The version to plan for where no toolchain is on this machine; empty: the backend's newest verified one."""
     timeout: float = 0.0

@@ -39,6 +39,9 @@ MODEL_IN = "model/model.onnx"
 OUT = "out"
 """The folder that a plan writes its output into."""
 LOG = "compile.log"
+SOC = "{soc}"
+"""What stands in a plan's arguments and files for the exact SoC, where the machine that compiles will know it: in a plan
+for an ``assumed`` toolchain and a family of SoCs. A toolchain that is here needs the SoC itself."""
 
 
 class Toolchain(msgspec.Struct, frozen=True, kw_only=True):
