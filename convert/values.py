@@ -311,7 +311,7 @@ class CompileOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep: tuple[str, ...] = ()
     """``mixed``: names of the graph's nodes that stay in fp32, from the forecast's plan."""
     preprocess: str = ""
-    """``--preprocess``: a JSON object (mean, std, crop, colour space, …) for compilers that prepare images themselves."""
+    """``--preprocess``: a JSON object (mean, std, crop, colour space) for compilers that prepare images themselves."""
     toolchain_version: str = ""
     """The version to plan for where no toolchain is on this machine; empty: the backend's newest verified one."""
     timeout: float = 0.0

@@ -40,8 +40,8 @@ OUT = "out"
 """The folder that a plan writes its output into."""
 LOG = "compile.log"
 SOC = "{soc}"
-"""What stands in a plan's arguments and files for the exact SoC, where the machine that compiles will know it: in a plan
-for an ``assumed`` toolchain and a family of SoCs. A toolchain that is here needs the SoC itself."""
+"""What stands in a plan's arguments and files for the exact SoC where only the machine that compiles will know it: in a
+plan for an ``assumed`` toolchain and a family of SoCs. A toolchain that is here needs the SoC itself."""
 
 
 class Toolchain(msgspec.Struct, frozen=True, kw_only=True):
