@@ -29,6 +29,7 @@ from typing import Any
 import msgspec
 
 from artifacts.errors import disk_full
+from convert.host import HUGE_PAGES, TUNABLES
 
 PR_SET_PDEATHSIG = 1
 GC_AFTER = 50_000
@@ -40,6 +41,8 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     # Idle threads of OpenMP sleep instead of spinning: stages share the machine with each other.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if os.environ.get(TUNABLES) == HUGE_PAGES:
+        del os.environ[TUNABLES]
     # Importing torch makes a million objects that all stay: looking for garbage among them takes a tenth of it.
     gc.set_threshold(GC_AFTER)
     for module in sys.argv[2:]:
