@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: install system demo test test-long lint bench clean
+.PHONY: install system models demo test test-long lint bench clean
 
 install: $(READY)
 
@@ -15,13 +15,16 @@ $(READY): pyproject.toml constraints.txt scripts/make-venv
 system:
 	scripts/system-packages
 
+models: $(READY)
+	scripts/trained-models $(BIN)/python $(VENV)/models
+
 demo: $(READY)
 	$(BIN)/python examples/demo.py demo-out
 
-test: $(READY) system
+test: $(READY) system models
 	$(BIN)/python -m pytest -n 2 -m "not long" $(ARGS)
 
-test-long: $(READY) system
+test-long: $(READY) system models
 	$(BIN)/python -m pytest --timeout 3600 -m "long" $(ARGS)
 
 lint: $(READY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,15 @@ def cases() -> Path:
     folder = ROOT.parent / "shared" / "cases"
     if not folder.is_dir():
         pytest.skip("the folder of hard inputs is not beside this checkout")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained() -> Path:
+    """The folder of small trained models, which ``scripts/trained-models`` fills; always there in CI."""
+    folder = Path(sys.prefix) / "models"
+    if not (folder / ".ready").exists() and not os.environ.get("CI"):
+        pytest.skip("`make models` fetches the trained models")
     return folder
 
 
