@@ -17,6 +17,7 @@ import pytest
 from case_runner import build_case, convert_case, request_for, torch_host
 
 from convert.host import StageHost
+from convert.lowering import LoweringRefused, lower
 from convert.request import Conversion, as_json
 from convert.values import ExportOptions
 
@@ -71,6 +72,9 @@ SAYS = {
     "t28_half_weights_cpu": "float32",
 }
 """What the document of a published case must hold: notes and states that its user has to see."""
+LOWERED_TO = (11, 13, 16, 17, 18)
+NOT_LOWERED: dict[str, dict[int, list[str]]] = {}
+"""Operators of a case that have no equivalent, by opset."""
 
 
 @pytest.fixture(scope="session")
@@ -110,6 +114,7 @@ def test_case(host: StageHost, name: str, tmp_path: Path) -> None:
         assert meta["expect"] != "error" or name in ("io09_hf_modeloutput", "n04_nan_in_output")
         assert re.search(SAYS.get(name, ""), document_of(conversion)), document_of(conversion)
         check_numbers(conversion, meta, folder)
+        check_lowered(conversion, name, tmp_path / "places")
     assert not (folder / meta.get("canary", "PWNED")).exists()
 
 
@@ -127,6 +132,40 @@ def check_numbers(conversion: Conversion, meta: dict[str, Any], folder: Path) ->
         assert {op: ops.count(op) for op in meta["keep_ops"]} == meta["keep_ops"]
     if (folder / "reference.npz").exists():
         check_reference(Path(target.artifact.path), folder, meta)
+
+
+def check_lowered(conversion: Conversion, name: str, places: Path) -> None:
+    """The whole graph at every opset that a vendor asks for: the same numbers, or refused by name."""
+    import onnx
+
+    artifact = conversion.targets[0].artifact
+    assert artifact is not None
+    model = onnx.load(artifact.path)
+    # Export and simplify keep the same samples; `load` has no reference beside its own.
+    sample = next(path.parent.parent for path in (places / "cache").rglob("reference/000.npz"))
+    feeds = dict(np.load(sample / "samples/000.npz"))
+    wanted = run_graph(model, feeds)
+    refused = {}
+    for opset in LOWERED_TO:
+        try:
+            lowered = lower(model, opset)
+        except LoweringRefused as error:
+            refused[opset] = sorted({one.op for one in error.refusals})
+            continue
+        onnx.checker.check_model(lowered)
+        for given, expected in zip(run_graph(lowered, feeds), wanted, strict=True):
+            np.testing.assert_allclose(given, expected, rtol=1e-3, atol=1e-5)
+    assert refused == NOT_LOWERED.get(name, {})
+
+
+def run_graph(model: Any, feeds: dict[str, Any]) -> list[Any]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    outputs: list[Any] = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feeds)
+    return outputs
 
 
 def check_reference(artifact: Path, folder: Path, meta: dict[str, Any]) -> None:
