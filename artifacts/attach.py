@@ -87,10 +87,10 @@ def store_attachment(
     layout: Layout,
     artifact_type: str,
     layers: tuple[Descriptor, ...],
-    subject: Descriptor,
+    subject: Descriptor | None,
     annotations: dict[str, str] | None = None,
 ) -> Descriptor:
-    """Store a manifest about another one; the layers' blobs must be there already."""
+    """Store a manifest about another one, or about none; the layers' blobs must be there already."""
     layout.put_bytes(EMPTY_JSON)
     image = ImageManifest(
         schema_version=2,
@@ -98,7 +98,7 @@ def store_attachment(
         artifact_type=artifact_type,
         config=describe(EMPTY_JSON, EMPTY_TYPE),
         layers=layers,
-        subject=msgspec.structs.replace(subject, annotations={}),
+        subject=msgspec.structs.replace(subject, annotations={}) if subject else None,
         annotations=annotations or {},
     )
     data = document(image)

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from artifacts.device_results import with_results
 from artifacts.digest import Digest
 from artifacts.errors import RegistryError, UsageError
 from artifacts.events import EVENT_ANNOTATION, LOST_MARK, ChannelLog, Event, Waiver, event_tag, read_log, store_event
 from artifacts.keys import PrivateKey, PublicKey
-from artifacts.layout import IndexEdit, Layout
+from artifacts.layout import IndexEdit, Layout, LayoutRef
 from artifacts.manifest import Manifest
 from artifacts.names import CHANNEL_PATTERN, RESERVED_CHANNELS, parse_ref, target_tag, version_tag
 from artifacts.oci import INDEX_TYPE, Descriptor
@@ -97,7 +98,7 @@ def promote(root: Path, text: str, move: Move, key: PrivateKey | None = None) ->
     _check_key(rule, move.channel, key)
     with layout.edit() as edit:
         current = _current(edit, move)
-        gates = _judge(layout, rule, resolved.descriptor, current)
+        gates = _judge(layout, edit.refs(), rule, resolved.descriptor, current)
         waivers = _apply_gates(move, gates, f"{resolved.name}:{version_tag(resolved.version)}")
         event = _event(resolved.name, resolved.version, resolved.descriptor, move)
         event = msgspec.structs.replace(event, gates=gates, waivers=waivers)
@@ -108,8 +109,8 @@ def rollback(root: Path, name: str, move: Move, *, to: str = "", key: PrivateKey
     """Point a channel back to a version that it had: the one before, or ``to`` (a version). Gates don't ask again.
 
     Raises:
-        UsageError: CNV-2420.
-        RegistryError: CNV-9044 (nothing to go back to), and those of :func:`promote`.
+        UsageError: CNV-2420, CNV-2442 (it had no such version, or none before).
+        RegistryError: CNV-9002 (no such channel), CNV-9044 (that version was removed), and those of :func:`promote`.
     """
     check_channel(move.channel)
     registry = Registry(root)
@@ -119,6 +120,8 @@ def rollback(root: Path, name: str, move: Move, *, to: str = "", key: PrivateKey
         _current(edit, move)
         log = read_log(layout, edit.refs(), move.channel)
         versions = Versions(layout, edit.refs())
+        if not log.events:
+            raise _no_channel(name, move.channel, versions)
         digest = _earlier(log, versions, to)
         version = versions.version_of(digest)
         if not version:
@@ -133,12 +136,16 @@ def channel_log(root: Path, name: str, channel: str, keys: tuple[PublicKey, ...]
 
     Raises:
         UsageError: CNV-2420.
-        RegistryError: CNV-9001, CNV-9005.
+        RegistryError: CNV-9001, CNV-9002 (no such channel), CNV-9005.
     """
     registry = Registry(root)
     layout = registry.open_model(name)
     rule = channel_rule(registry, check_channel(channel))
-    return read_log(layout, layout.refs(), channel, keys, allowed=rule.keys)
+    refs = layout.refs()
+    log = read_log(layout, refs, channel, keys, allowed=rule.keys)
+    if not log.events and not log.now:
+        raise _no_channel(name, channel, Versions(layout, refs))
+    return log
 
 
 def _check_waivers(move: Move) -> None:
@@ -177,14 +184,21 @@ def _current(edit: IndexEdit, move: Move) -> Descriptor | None:
     return current
 
 
-def _manifests(layout: Layout, index: Descriptor | None) -> tuple[Manifest, ...]:
+def _manifests(layout: Layout, index: Descriptor | None) -> dict[Digest, Manifest]:
     if index is None:
-        return ()
-    return tuple(load_target(layout, item).manifest for item in Versions(layout, ()).index(index).manifests)
+        return {}
+    return {item.digest: load_target(layout, item).manifest for item in Versions(layout, ()).index(index).manifests}
 
 
-def _judge(layout: Layout, rule: ChannelRule, new: Descriptor, current: Descriptor | None) -> tuple[GateResult, ...]:
-    return judge_version(rule, _manifests(layout, new), _manifests(layout, current) if rule.targets else ())
+def _judge(
+    layout: Layout, refs: tuple[LayoutRef, ...], rule: ChannelRule, new: Descriptor, current: Descriptor | None
+) -> tuple[GateResult, ...]:
+    """Judge a version, with what devices have measured since it was published."""
+    coming = tuple(
+        with_results(layout, refs, digest, manifest, rule.device_keys)
+        for digest, manifest in _manifests(layout, new).items()
+    )
+    return judge_version(rule, coming, tuple(_manifests(layout, current if rule.targets else None).values()))
 
 
 def _apply_gates(move: Move, gates: tuple[GateResult, ...], ref: str) -> tuple[Waiver, ...]:
@@ -275,10 +289,26 @@ def _earlier(log: ChannelLog, versions: Versions, to: str) -> Digest:
         wanted = versions.names[to].digest if to in versions.names else to
         if wanted in {item.event.after for item in log.events}:
             return wanted
-        raise _nowhere(f"{to} was never in {log.channel}")
+        before = list(dict.fromkeys(item.event.version for item in log.events))
+        raise UsageError(
+            "CNV-2442", f"{to} was never in {log.channel}", hint=f"it had: {', '.join(before[:8])}; see `artifacts log`"
+        )
     if len(had) < 2:
-        raise _nowhere(f"{log.channel} had no version before this one")
+        raise UsageError(
+            "CNV-2442",
+            f"can't roll back: {log.channel} had no version before {log.events[0].event.version}",
+            hint="promote another version instead; `artifacts log` shows what the channel had",
+        )
     return had[-2]
+
+
+def _no_channel(name: str, channel: str, versions: Versions) -> RegistryError:
+    known = ", ".join(list(versions.channels)[:8])
+    return RegistryError(
+        "CNV-9002",
+        f"{name} has no channel {channel}; {f'channels: {known}' if known else 'it has no channel yet'}",
+        hint=f"`artifacts promote {name}:VERSION {channel}` makes it",
+    )
 
 
 def _nowhere(why: str) -> RegistryError:

@@ -7,6 +7,7 @@ any other (``draft-1.0.0``), and its targets can be replaced.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -122,6 +123,55 @@ def add_to_draft(root: Path, request: PublishRequest) -> Draft:
                 add_record(layout, edit, item)
         done = set(state.declared) <= set(targets)
         return _seal(layout, edit, state) if done else _write(layout, edit, state)
+
+
+def assemble(
+    root: Path, name: str, *, version: str, declared: Iterable[str], targets: tuple[Descriptor, ...], chosen: bool
+) -> Draft:
+    """Set a draft's targets to exactly these, whose manifests are stored already; publish it when none is missing.
+
+    For targets that were stored one by one, on several machines, and those of an earlier version that go along.
+
+    Args:
+        root: The registry folder.
+        name: The model, which exists.
+        version: The version that it is or becomes.
+        declared: The SoC, or target without SoC, of each artifact that the version is to have.
+        targets: Target manifests with their annotations.
+        chosen: Whether nobody asked for this version: one that has the same targets already is then given back.
+
+    Raises:
+        RegistryError: CNV-9050 (the version is sealed, with other content), CNV-9051, and those of writing.
+    """
+    layout = Registry(root).open_model(name)
+    keys = tuple(sorted({check_target(key, "target").lower() for key in declared}))
+    state = _State(
+        name=name,
+        version=check_version(version),
+        declared=keys,
+        chosen=chosen,
+        targets={target_key(target): target for target in targets},
+    )
+    with layout.edit() as edit:
+        there = Versions(layout, edit.refs())
+        if version in there.names:
+            if {item.digest for item in targets} <= {item.digest for item in there.targets(version)}:
+                return _draft(state, version, there.names[version].digest, sealed=True)
+            raise _sealed(name, version)
+        old = _read(layout, edit, name, version)
+        for key in set(old.targets if old else ()) - set(state.targets):
+            edit.drop(_tag(state, key))
+        done = bool(keys) and set(keys) <= set(state.targets)
+        return _seal(layout, edit, state) if done else _write(layout, edit, state)
+
+
+def discard(root: Path, name: str, version: str) -> None:
+    """Drop a draft without any target, if it is one; blobs stay until they are swept."""
+    layout = Registry(root).open_model(name)
+    with layout.edit() as edit:
+        state = _read(layout, edit, name, check_version(version))
+        if state is not None and not state.targets:
+            edit.drop(_tag(state))
 
 
 def seal(root: Path, name: str, version: str, *, actor: str, reason: str) -> Draft:

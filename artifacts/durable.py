@@ -98,9 +98,8 @@ def write_durable(path: Path, data: bytes, *, temporary: Path, mode: int = 0o644
         finally:
             os.close(descriptor)
         temporary.rename(path)
-    except BaseException:
+    finally:
         discard(temporary)
-        raise
 
 
 def copy_hashed(source: Path, target: Path, *, mode: int = 0o444) -> tuple[str, int]:

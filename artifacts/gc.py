@@ -3,6 +3,7 @@
 Marked are all refs and what they reach. An attachment lives as long as its subject does; events of channels always
 do, and keep the versions that they speak of. Sweeping happens under the model's lock and spares whatever is younger
 than the grace period: publishers store blobs before they refer to them, and renew the age of those that they reuse.
+Where a retention rule is set, versions that it lets go lose their tags first (``artifacts.retention``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from artifacts.layout import IndexEdit, Layout, LayoutRef
 from artifacts.names import DIGEST_PATTERN
 from artifacts.oci import INDEX_TYPE, MANIFEST_TYPE, Descriptor, parse_image, parse_index
 from artifacts.registry import Registry
+from artifacts.retention import Expired, expired_versions, remove_version
+from artifacts.rules import Retention
 
 GRACE_SECONDS = 24 * 3600.0
 _ATTACHMENT = re.compile(r"sha256-[0-9a-f]{64}\..+")
@@ -44,6 +47,8 @@ class ModelGc(msgspec.Struct, frozen=True, kw_only=True):
     young: int
     kept: int
     """Blobs that something refers to."""
+    expired: tuple[str, ...] = ()
+    """Versions that retention removed, or would."""
 
     @property
     def bytes(self) -> int:
@@ -59,7 +64,15 @@ class GcReport(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[ModelGc, ...]
 
 
-def collect(root: Path, names: tuple[str, ...] = (), *, grace: float = GRACE_SECONDS, apply: bool = False) -> GcReport:
+def collect(
+    root: Path,
+    names: tuple[str, ...] = (),
+    *,
+    grace: float = GRACE_SECONDS,
+    apply: bool = False,
+    retention: Retention | None = None,
+    actor: str = "",
+) -> GcReport:
     """Find unreferenced files of a registry, or of some of its models, and with ``apply`` remove them.
 
     Args:
@@ -67,6 +80,8 @@ def collect(root: Path, names: tuple[str, ...] = (), *, grace: float = GRACE_SEC
         names: Models; all where empty.
         grace: Seconds for which a file is spared since it was written or reused.
         apply: Remove; without it nothing is changed.
+        retention: Which versions may go as well; what ``registry.json`` says where it is None.
+        actor: Who removes versions, for their tombstones.
 
     Raises:
         RegistryError: CNV-9005 to CNV-9008 (a model that can't be read whole is never swept), CNV-9001, CNV-9003,
@@ -74,17 +89,35 @@ def collect(root: Path, names: tuple[str, ...] = (), *, grace: float = GRACE_SEC
     """
     registry = Registry(root)
     before = time.time() - grace
-    models = tuple(
-        _collect_model(name, registry.open_model(name), before, apply) for name in names or registry.models()
-    )
+    rule = registry.policy().retention if retention is None else retention
+    collected = []
+    for name in names or registry.models():
+        layout = registry.open_model(name)
+        gone = _expire(layout, rule, actor, apply=apply)
+        collected.append(_collect_model(name, layout, before, gone, apply=apply))
+    models = tuple(collected)
     return GcReport(root=str(registry.root), applied=apply, models=models)
 
 
-def _collect_model(name: str, layout: Layout, before: float, apply: bool) -> ModelGc:
+def _expire(layout: Layout, rule: Retention, actor: str, *, apply: bool) -> tuple[Expired, ...]:
+    if not apply or not rule.keep:
+        return expired_versions(layout, layout.refs(), rule)
+    with layout.edit() as edit:
+        gone = expired_versions(layout, edit.refs(), rule)
+        for item in gone:
+            reason = f"retention: keep {rule.keep}, days {rule.days:g}"
+            remove_version(layout, edit, item, actor=actor, reason=reason)
+    return gone
+
+
+def _collect_model(name: str, layout: Layout, before: float, gone: tuple[Expired, ...], *, apply: bool) -> ModelGc:
+    expired = tuple(item.version for item in gone)
     if not apply:
-        live, orphans = _mark(layout, layout.refs())
+        dropped = {tag for item in gone for tag in item.tags}
+        live, orphans = _mark(layout, tuple(ref for ref in layout.refs() if ref.tag not in dropped))
         found, young = _unmarked(layout, live, before)
-        return ModelGc(name=name, swept=(*_orphan_rows(orphans), *found), young=young, kept=len(live))
+        swept = (*_orphan_rows(orphans), *found)
+        return ModelGc(name=name, swept=swept, young=young, kept=len(live), expired=expired)
     with layout.edit() as edit:
         live, orphans = _mark(layout, edit.refs())
         _drop(edit, orphans)
@@ -95,7 +128,8 @@ def _collect_model(name: str, layout: Layout, before: float, apply: bool) -> Mod
             for item in found:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(item.what)  # noqa: PTH108
-    return ModelGc(name=name, swept=(*_orphan_rows(orphans), *found), young=young, kept=len(live))
+    swept = (*_orphan_rows(orphans), *found)
+    return ModelGc(name=name, swept=swept, young=young, kept=len(live), expired=expired)
 
 
 def _drop(edit: IndexEdit, orphans: tuple[LayoutRef, ...]) -> None:

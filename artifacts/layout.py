@@ -179,9 +179,8 @@ class Layout:
             try:
                 self._fill(temporary, source, entry, (*twins, source) if link else twins)
                 temporary.rename(path)
-            except BaseException:
+            finally:
                 discard(temporary)
-                raise
 
     def put_stream(self, chunks: Iterable[bytes], digest: Digest) -> bool:
         """Store a stream as a blob; False, and nothing stored, where its content isn't what ``digest`` says."""

@@ -10,7 +10,7 @@ import click
 
 from artifacts.channels import Moved
 from artifacts.keys import PrivateKey, load_private_key
-from artifacts.render import actor_option, json_option, print_json, registry_option
+from artifacts.render import actor_option, any_registry_option, http_options, json_option, print_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS = (
@@ -18,7 +18,11 @@ _OPTIONS = (
     click.option("--reason", default="", help="Why; kept in the history."),
     actor_option,
     click.option("--sign-key", type=click.Path(path_type=Path), envvar="CONVERT_SIGN_KEY", help="Sign the event."),
-    registry_option,
+    click.option(
+        "--policy", type=click.Path(path_type=Path), help="With an OCI registry: a registry.json with channels' rules."
+    ),
+    any_registry_option,
+    http_options,
     json_option,
 )
 

@@ -30,7 +30,9 @@ MAX_NAME = 180
 MAX_VERSION = 60
 RESERVED_PARTS = frozenset({"blobs", "index.json", "oci-layout", "registry.json", "cache.db"})
 """Path components that a layout or the registry uses itself."""
-RESERVED_CHANNELS = ("sha256-", "event-", "draft-")
+TOMBSTONE = "deleted-"
+"""How the tag of a removed version begins."""
+RESERVED_CHANNELS = ("sha256-", "event-", "draft-", TOMBSTONE)
 
 
 class Ref(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from artifacts.archive import SCHEME as ARCHIVE
 from artifacts.archive import export_archive, import_archive
 from artifacts.attach import find_attachments
+from artifacts.cards import Card
 from artifacts.digest import FileEntry, sha256_file
 from artifacts.durable import make_folders, reading, writing
 from artifacts.errors import RegistryError, UsageError
@@ -26,7 +27,16 @@ from artifacts.pull import Pulled, pull
 from artifacts.registry import Registry
 from artifacts.remote import SCHEME, Address, Remote, parse_address
 from artifacts.resolve import choose_target, load_target, resolve, targets_of
-from artifacts.transfer import closure, fetch, fetch_attachments, fetch_blobs, fetch_documents, push, set_refs
+from artifacts.transfer import (
+    closure,
+    fetch,
+    fetch_attachments,
+    fetch_blobs,
+    fetch_documents,
+    push,
+    set_refs,
+    version_refs,
+)
 from artifacts.trust import Trust
 from artifacts.versions import Versions
 
@@ -56,6 +66,7 @@ def pull_remote(
     *,
     target: str = "",
     soc: str = "",
+    cards: Sequence[Card] | None = None,
     trust: Trust | None = None,
     options: HttpOptions | None = None,
 ) -> Pulled:
@@ -66,7 +77,7 @@ def pull_remote(
 
     Raises:
         UsageError: CNV-2404, CNV-2405, CNV-2430.
-        RegistryError: CNV-9002, CNV-9010, CNV-9030, CNV-9060 to CNV-9064, and those of ``pull``.
+        RegistryError: CNV-9002, CNV-9010, CNV-9071, CNV-9072, CNV-9030, CNV-9060 to CNV-9064, and those of ``pull``.
         ResourceLimit: CNV-1003.
     """
     ref = parse_ref(text)
@@ -77,13 +88,13 @@ def pull_remote(
         _drop_damaged(Registry(work).layout(ref.name))
         root, found = _view(remote, work, ref)
         layout, resolved = resolve(Registry(root), found)
-        chosen = choose_target(layout, resolved, target=target, soc=soc)
+        chosen = choose_target(layout, resolved, target=target, soc=soc, cards=cards)
         set_refs(layout, fetch_attachments(remote, layout, [chosen.digest], remote.tags()), registry)
         stored = load_target(layout, chosen)
         attached = find_attachments(layout, layout.refs(), chosen.digest)
         records = [layer for item in attached if item.kind in ("run", "sig") for layer in item.image.layers]
         fetch_blobs(remote, layout, (*stored.image.layers, *records))
-    pulled = pull(root, str(found), out, target=target, soc=soc, trust=trust, take=True)
+    pulled = pull(root, str(found), out, target=target, soc=soc, cards=cards, trust=trust, take=True)
     shutil.rmtree(work, ignore_errors=True)
     return pulled
 
@@ -129,7 +140,8 @@ def _view(remote: Remote, work: Path, ref: Ref) -> tuple[Path, Ref]:
     tag = ref.tag or ref.digest or newest_tag(remote)
     found = fetch_documents(remote, layout, tag)
     # A manifest that was asked for by digest has no tag; in the view it needs one to be found.
-    set_refs(layout, [msgspec.structs.replace(found, tag=found.tag or "pulled")], str(remote.address))
+    named = msgspec.structs.replace(found, tag=found.tag or "pulled")
+    set_refs(layout, [named, *version_refs(remote, layout, found)], str(remote.address))
     return work, Ref(name=ref.name, tag=found.tag, digest=ref.digest)
 
 

@@ -7,12 +7,13 @@ import ctypes
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from artifacts.attach import find_attachments
+from artifacts.cards import Card
 from artifacts.digest import Digest, sha256_file
 from artifacts.durable import copy_hashed, fsync_folder, link_durable, make_folders, reading, temporary_path
 from artifacts.errors import RegistryError, UsageError, disk_full
@@ -52,6 +53,7 @@ def pull(
     *,
     target: str = "",
     soc: str = "",
+    cards: Sequence[Card] | None = None,
     trust: Trust | None = None,
     take: bool = False,
 ) -> Pulled:
@@ -59,19 +61,20 @@ def pull(
 
     Without ``out`` it is a folder of the working directory, named after the model and the target. A folder that an
     earlier pull made is replaced as a whole; any other folder with something in it is refused. The newest run record
-    and the signature of the files come along. With ``trust`` the signatures are judged before anything is written. With
-    ``take`` files are linked out of the registry instead of copied: only for one that is about to be deleted, and whose
-    blobs were hashed when they came.
+    and the signature of the files come along. Where neither ``target`` nor ``soc`` is named, ``cards`` (those of this
+    machine, from :func:`artifacts.cards.find_cards`) choose among several targets. With ``trust`` the signatures are
+    judged before anything is written. With ``take`` files are linked out of the registry instead of copied: only for
+    one that is about to be deleted, and whose blobs were hashed when they came.
 
     Raises:
         UsageError: CNV-2404 (no reference), CNV-2405 (``out`` is in use).
-        RegistryError: CNV-9001, CNV-9002, CNV-9010 (which targets exist), CNV-9006, CNV-9007, CNV-9008, CNV-9021,
-            CNV-9030 (not signed as ``trust`` asks).
+        RegistryError: CNV-9001, CNV-9002, CNV-9010 (which targets exist), CNV-9071, CNV-9072 (this machine's cards),
+            CNV-9006, CNV-9007, CNV-9008, CNV-9021, CNV-9030 (not signed as ``trust`` asks).
         ResourceLimit: CNV-1003.
     """
     ref = parse_ref(text)
     layout, resolved = resolve(Registry(root), ref)
-    stored = load_target(layout, choose_target(layout, resolved, target=target, soc=soc))
+    stored = load_target(layout, choose_target(layout, resolved, target=target, soc=soc, cards=cards))
     manifest = stored.manifest
     out = out or Path(target_tag(ref.name.rsplit("/", 1)[-1], manifest.target, manifest.soc))
     if trust is not None:

@@ -13,7 +13,7 @@ from artifacts.durable import fsync_folder, make_folders, reading, temporary_pat
 from artifacts.errors import RegistryError, UsageError
 from artifacts.layout import Layout
 from artifacts.names import RESERVED_PARTS, check_name
-from artifacts.rules import ChannelRule
+from artifacts.rules import ChannelRule, Retention
 from artifacts.strictjson import parse_as
 
 REGISTRY_FILE = "registry.json"
@@ -42,6 +42,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Publish although the file system is a network one whose locks may not hold between machines."""
     channels: dict[str, ChannelRule] = {}
     """What a channel asks of a version, where it isn't the default."""
+    retention: Retention = Retention()
+    """Which versions ``artifacts gc`` may remove; without it none."""
 
 
 def default_root() -> Path:
@@ -128,6 +130,10 @@ class Registry:
             return Policy()
         with reading(f"reading {path}"):
             policy = parse_as(Policy, path.read_bytes(), str(path))
+        if policy.retention.keep < 0 or policy.retention.days < 0:
+            raise RegistryError(
+                "CNV-9008", f"{path}: retention has a negative number", hint="keep and days are 0 or more"
+            )
         if policy.version != FORMAT:
             raise RegistryError(
                 "CNV-9017",

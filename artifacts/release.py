@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from artifacts.digest import Digest
+from artifacts.digest import Digest, sha256_bytes
 from artifacts.errors import RegistryError
 from artifacts.layout import IndexEdit, Layout
-from artifacts.names import base_version, next_patch, next_revision, target_tag, version_tag
-from artifacts.oci import INDEX_TYPE, PREFIX, TITLE, VERSION, Descriptor, ImageIndex, describe, document
+from artifacts.names import TOMBSTONE, base_version, next_patch, next_revision, target_tag, version_tag
+from artifacts.oci import INDEX_TYPE, PREFIX, TITLE, VERSION, Descriptor, ImageIndex, describe, document, parse_image
 from artifacts.versions import Versions
+
+REMOVED = PREFIX + "removed"
+"""The annotation of a tombstone that holds the digest of the removed version's index."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +37,11 @@ def choose_version(versions: Versions, name: str, version: str, targets: tuple[D
     for item in reversed(line):
         if wanted <= {target.digest for target in versions.targets(item)}:
             return Choice(name=name, version=item, targets=targets, present=versions.names[item].digest)
-    version = version or next_patch(list(versions.names))
+    taken = {**versions.names, **versions.removed}
+    version = version or next_patch(list(taken))
     if version not in versions.names:
         return Choice(name=name, version=version, targets=targets)
-    revision = next_revision(version, set(versions.names))
+    revision = next_revision(version, set(taken))
     union = _union(versions.targets(line[-1]), targets, f"{name}:{version_tag(line[-1])}", revision)
     return Choice(name=name, version=revision, targets=union)
 
@@ -61,13 +65,30 @@ def add_version(layout: Layout, edit: IndexEdit, choice: Choice) -> Digest:
     """Store a version's index and set its tags; returns the index's digest.
 
     Raises:
-        RegistryError: CNV-9020 (a tag is taken).
+        RegistryError: CNV-9020 (a tag is taken), CNV-9073 (a removed version had that name and other content).
     """
     data = version_index(choice.name, choice.version, choice.targets)
+    _bury_no_other(layout, edit, choice, sha256_bytes(data))
     layout.put_bytes(data)
     index = describe(data, INDEX_TYPE)
     _set_tags(edit, choice.version, index, choice.targets)
     return index.digest
+
+
+def _bury_no_other(layout: Layout, edit: IndexEdit, choice: Choice, digest: Digest) -> None:
+    """Let a removed version come back as it was; refuse another one in its name."""
+    tombstone = Versions(layout, edit.refs()).removed.get(choice.version)
+    if tombstone is None:
+        return
+    what = f"the tombstone of {choice.name}:{choice.version}"
+    before = parse_image(layout.read_blob(tombstone.digest, what), what).annotations.get(REMOVED, "")
+    if before != digest:
+        raise RegistryError(
+            "CNV-9073",
+            f"{choice.name}:{version_tag(choice.version)} was removed, and had other content: {before or 'unknown'}",
+            hint="a version never changes, not even after it was removed: publish under another version",
+        )
+    edit.drop(TOMBSTONE + version_tag(choice.version))
 
 
 def version_index(name: str, version: str, targets: tuple[Descriptor, ...]) -> bytes:

@@ -289,6 +289,27 @@ class Remote:
             found += new
         return tuple(dict.fromkeys(found))
 
+    def catalog(self) -> tuple[str, ...]:
+        """The repositories that the registry lists to this account.
+
+        Raises:
+            RegistryError: CNV-9062, where the registry lists none (many don't, to anybody).
+        """
+        found: list[str] = []
+        url = "/v2/_catalog?n=1000"
+        while url and len(found) < MAX_TAGS:
+            response = self.transport.send("GET", url, scope="registry:catalog:*")
+            if response.status_code != 200:
+                raise failed(response, "listing its repositories; name a model, as oci://HOST/PROJECT/NAME")
+            following = _NEXT.search(response.headers.get("Link", ""))
+            answer = parse_json(read_answer(response, "the catalog"), "the catalog", code="CNV-9062")
+            names = answer.get("repositories") if isinstance(answer, dict) else None
+            listed = names if isinstance(names, list) else []
+            new = [name for name in listed if isinstance(name, str) and NAME_PATTERN.fullmatch(name)]
+            url = following.group(1) if following and new else ""
+            found += new
+        return tuple(dict.fromkeys(found))
+
     # ------------------------------------------------------------------------------------------------------- referrers
 
     def referrers(self, digest: Digest) -> tuple[Descriptor, ...]:

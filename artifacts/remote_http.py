@@ -28,6 +28,7 @@ CONNECT_TRIES = 2
 MAX_PAUSE = 30.0
 MAX_REDIRECTS = 5
 ANSWER_BYTES = 4 << 20
+CLIENT = "model-convert"
 RETRIED = (429, 500, 502, 503, 504)
 Body = Callable[[], Iterator[bytes]]
 
@@ -139,7 +140,7 @@ class Transport:
         raise RegistryError("CNV-9062", f"{self.host} redirects in circles", hint="check the address of the registry")
 
     def _request(self, method: str, url: str, scope: str, headers: dict[str, str], body: Body | None) -> httpx.Response:
-        sent = {"Accept-Encoding": "identity", "User-Agent": "model-convert", **headers}
+        sent = {"Accept-Encoding": "identity", "User-Agent": CLIENT, **headers}
         if urlsplit(url).netloc == self.host and (authorization := self._authorization.get(scope)):
             sent["Authorization"] = authorization
         request = self._client.build_request(method, url, headers=sent, content=body() if body else None)
@@ -177,10 +178,14 @@ class Transport:
                 f"{self.host} sends to a token service without TLS; no credentials were sent",
                 hint="the registry must name a token service with https",
             )
-        headers = {"Authorization": self._credentials.basic} if self._credentials and self._credentials.user else {}
+        mine = self._credentials or Credentials()
+        headers = {"Accept-Encoding": "identity", **({"Authorization": mine.basic} if mine.user else {})}
         query = {key: value for key, value in parameters.items() if value}
-        headers["Accept-Encoding"] = "identity"
-        request = self._client.build_request("GET", realm, params=query, headers=headers)
+        if mine.renewal:
+            form = {"grant_type": "refresh_token", "client_id": CLIENT, "refresh_token": mine.renewal, **query}
+            request = self._client.build_request("POST", realm, data=form, headers=headers)
+        else:
+            request = self._client.build_request("GET", realm, params=query, headers=headers)
         response = self._client.send(request, stream=True)
         if response.status_code != 200:
             raise self._denied(response)
@@ -192,7 +197,10 @@ class Transport:
 
     def _denied(self, response: httpx.Response) -> RegistryError:
         response.close()
-        known = "with the credentials that were found" if self._credentials else "without credentials; none were found"
+        mine = self._credentials or Credentials()
+        given = bool(mine.user or mine.token or mine.renewal)
+        known = "with the credentials that were found" if given else "without credentials; none were found"
+        known += f" ({mine.problem})" if mine.problem else ""
         return RegistryError(
             "CNV-9061",
             f"{self.host} denies access {known} ({response.status_code})",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import getpass
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +15,7 @@ import click
 import msgspec
 
 from artifacts.errors import UsageError
-from artifacts.registry import folder_of
+from artifacts.registry import folder_of, root_of
 
 registry_option = click.option(
     "--registry",
@@ -80,6 +81,19 @@ def whoami() -> str:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (KeyError, OSError) as error:
         raise UsageError("CNV-2422", "this machine has no name for you", hint="say who you are with --actor") from error
+
+
+def place_of(registry: str, text: str) -> tuple[Path | None, str, str]:
+    """Where a reference is: a registry folder, or else None and an OCI registry; then the reference in it.
+
+    ``oci://HOST/PROJECT/NAME:TAG`` may stand for ``NAME:TAG`` with ``--registry oci://HOST/PROJECT``.
+    """
+    if text.startswith("oci://"):
+        place, _, text = text.rpartition("/")
+        if place in ("oci:/", "oci:"):
+            raise UsageError("CNV-2430", f"oci://{text[:200]} names no model", hint="write oci://HOST/PROJECT/NAME")
+        return None, place, text
+    return root_of(registry), registry or os.environ.get("CONVERT_REGISTRY", ""), text
 
 
 def print_json(value: Any, **extra: Any) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
+from artifacts.cards import Card
 from artifacts.digest import Digest
 from artifacts.errors import RegistryError
 from artifacts.layout import Layout
 from artifacts.manifest import MANIFEST_JSON_BYTES, MANIFEST_NAME, Manifest, parse_manifest
+from artifacts.matching import describe, label, match_cards
 from artifacts.names import Ref, version_tag
 from artifacts.oci import INDEX_TYPE, MANIFEST_TYPE, MODEL_TYPE, PREFIX, Descriptor, ImageManifest, parse_image
 from artifacts.registry import Registry
@@ -118,25 +121,40 @@ def targets_of(layout: Layout, resolved: Resolved) -> tuple[Descriptor, ...]:
     return Versions(layout, ()).index(resolved.descriptor).manifests
 
 
-def choose_target(layout: Layout, resolved: Resolved, *, target: str = "", soc: str = "") -> Descriptor:
+def choose_target(
+    layout: Layout, resolved: Resolved, *, target: str = "", soc: str = "", cards: Sequence[Card] | None = None
+) -> Descriptor:
     """The one target that was asked for. ``target`` matches a target or a SoC, in any case of letters.
 
+    With neither, ``cards`` decide: what fits the cards of this machine.
+
     Raises:
-        RegistryError: CNV-9010, listing the targets that exist.
+        RegistryError: CNV-9010, listing the targets that exist; CNV-9071 (nothing for the card), CNV-9072 (several).
     """
     targets = targets_of(layout, resolved)
     if resolved.kind == "target" and not (target or soc):
         return targets[0]
+    if cards is not None and not (target or soc) and targets:
+        facts = [load_facts(layout, item) for item in targets]
+        if (match := match_cards(facts, cards, resolved.ref)) is not None:
+            return targets[match]
     found = [item for item in targets if _matches(load_facts(layout, item), target, soc)]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(sorted(_label(load_facts(layout, item)) for item in targets))
+    known = ", ".join(sorted(label(load_facts(layout, item)) for item in targets))
     wanted = " ".join(filter(None, (target, soc)))
     if not found:
         message = f"{resolved.ref} has nothing for {wanted}; it has: {known}"
     else:
-        message = f"{resolved.ref} has several targets: {known}"
+        asked = f"{_no_card(cards)}; " if cards is not None else ""
+        message = f"{asked}{resolved.ref} has several targets: {known}"
     raise RegistryError("CNV-9010", message, hint="choose one with --target or --soc")
+
+
+def _no_card(cards: Sequence[Card]) -> str:
+    if cards:
+        return f"this machine's {describe(cards)} is no target that is known"
+    return "no card was found on this machine"
 
 
 def load_facts(layout: Layout, descriptor: Descriptor) -> dict[str, str]:
@@ -151,8 +169,3 @@ def load_facts(layout: Layout, descriptor: Descriptor) -> dict[str, str]:
 def _matches(facts: dict[str, str], target: str, soc: str) -> bool:
     names = {facts["target"].lower(), facts["soc"].lower()}
     return (not target or target.lower() in names) and (not soc or soc.lower() == facts["soc"].lower())
-
-
-def _label(facts: dict[str, str]) -> str:
-    exact = f" ({facts['soc']})" if facts["soc"] and facts["soc"] != facts["target"] else ""
-    return f"{facts['target']}{exact} {facts['precision']}".strip()

@@ -25,6 +25,8 @@ class ChannelRule(msgspec.Struct, frozen=True, kw_only=True):
     """Highest allowed values of metrics: ``{"rel_l2": 0.01}``."""
     keys: tuple[str, ...] = ()
     """A protected channel: ids of the keys that may sign its events."""
+    device_keys: tuple[str, ...] = ()
+    """Ids of the keys that must have signed what a device measured after publishing; empty: unsigned results count."""
 
 
 DEFAULT_RULES = {
@@ -32,6 +34,17 @@ DEFAULT_RULES = {
     "staging": ChannelRule(device=False, targets=False),
 }
 """Every other channel, ``prod`` among them, asks for all of :class:`ChannelRule`'s defaults."""
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """Which versions garbage collection may remove. In ``registry.json``: ``"retention":{"keep":10,"days":30}``.
+
+    A version goes when it is neither among the newest ``keep`` nor younger than ``days``, and nothing needs it. With
+    ``keep`` 0 every version stays.
+    """
+
+    keep: int = 0
+    days: float = 0.0
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,13 @@ timeout, on Ctrl-C here, or when we die ourselves, however that happens.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import select
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -116,6 +118,42 @@ def run_process(
         if guard is not None:
             guard.wait()
     return _finished(command, answer, log, time.monotonic() - begun, guard_log)
+
+
+def ask_program(argv: Sequence[str], question: bytes, *, timeout: float, limit: int = 1 << 16) -> tuple[int, bytes]:
+    """Give a small program a question on standard input; returns its exit code and what it answered.
+
+    For answers that may be secret: neither question nor answer touches a disk. The program and what it started are
+    killed after ``timeout`` seconds (exit code -9). Of the answer ``limit`` bytes are taken.
+
+    Raises :class:`UsageError` (CNV-2001) where the program can't be started.
+    """
+    asked, answered = os.memfd_create("question"), os.memfd_create("answer")
+    try:
+        os.write(asked, question)
+        os.lseek(asked, 0, os.SEEK_SET)
+        try:
+            process = subprocess.Popen(
+                list(argv), stdin=asked, stdout=answered, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            raise UsageError(
+                "CNV-2001",
+                f"{argv[0]} can't be started: {error.strerror}",
+                hint="check that the program is installed, on PATH and executable",
+            ) from error
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            code = -signal.SIGKILL
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return code, os.pread(answered, limit, 0)
+    finally:
+        os.close(asked)
+        os.close(answered)
 
 
 def _finished(command: Sequence[str], answer: bytes, log: Path, seconds: float, guard_log: Path) -> Finished:

@@ -17,14 +17,14 @@ from artifacts.digest import Digest
 from artifacts.durable import make_folders, writing
 from artifacts.errors import RegistryError
 from artifacts.events import EVENT_ANNOTATION
-from artifacts.layout import Layout, LayoutRef
-from artifacts.names import is_version_tag, target_tag
-from artifacts.oci import INDEX_TYPE, MANIFEST_TYPE, Descriptor, ImageManifest, parse_image, parse_index
+from artifacts.layout import Layout, LayoutRef, missing_blob
+from artifacts.names import TAG_PATTERN, is_version_tag, target_tag, version_tag
+from artifacts.oci import INDEX_TYPE, MANIFEST_TYPE, VERSION, Descriptor, ImageManifest, parse_image, parse_index
 from artifacts.release import target_key
 from artifacts.remote import Found, Remote
 from artifacts.strictjson import parse_json
 
-_ATTACHMENT = re.compile(r"sha256-[0-9a-f]{64}\..+")
+_ATTACHMENT = re.compile(r"(?:sha256-[0-9a-f]{64}\.|deleted-).+")
 _EVENT = re.compile(r"event-(.+)-[0-9]{6}")
 DOC_BYTES = 1 << 20
 """Layers up to this size are documents, and are fetched with their manifest."""
@@ -124,6 +124,8 @@ def push(layout: Layout, tags: tuple[str, ...], remote: Remote, *, mount_from: s
     uploaded, blobs = 0, _blobs(layout, missing)
     for blob in blobs:
         if not remote.has_blob(blob.digest, blob.size):
+            if not layout.has(blob.digest, blob.size):
+                raise missing_blob(blob.title or blob.media_type, blob.digest)
             sent = remote.put_blob(layout.blob_path(blob.digest), blob.digest, blob.size, mount_from=mount_from)
             uploaded += blob.size if sent else 0
     for ref in missing:
@@ -293,6 +295,8 @@ def fetch(remote: Remote, layout: Layout, tags: tuple[str, ...]) -> tuple[str, .
     """
     there = remote.tags()
     refs = {tag: fetch_documents(remote, layout, tag) for tag in tags}
+    for ref in list(refs.values()):
+        refs.update({version.tag: version for version in version_refs(remote, layout, ref)})
     along = [name for ref in refs.values() for name in _along(layout, ref, there)]
     refs.update({name: fetch_documents(remote, layout, name) for name in along if name not in refs})
     subjects = {digest for ref in refs.values() for digest in _manifests_of(layout, ref.descriptor)}
@@ -300,6 +304,18 @@ def fetch(remote: Remote, layout: Layout, tags: tuple[str, ...]) -> tuple[str, .
     for digest in sorted(subjects.union(ref.descriptor.digest for ref in attached)):
         _fetch_layers(remote, layout, digest)
     return set_refs(layout, [*refs.values(), *attached], str(remote.address))
+
+
+def version_refs(remote: Remote, layout: Layout, ref: LayoutRef) -> tuple[LayoutRef, ...]:
+    """The version that a channel points to, under the version's own tag, where the repository has it as such."""
+    if ref.descriptor.media_type != INDEX_TYPE or is_version_tag(ref.tag):
+        return ()
+    what = f"the index {ref.descriptor.digest}"
+    version = parse_index(layout.read_blob(ref.descriptor.digest, what), what).annotations.get(VERSION, "")
+    tag = version_tag(version)
+    found = remote.find_manifest(tag) if is_version_tag(tag) and TAG_PATTERN.fullmatch(tag) else None
+    same = found is not None and found.descriptor.digest == ref.descriptor.digest
+    return (LayoutRef(tag=tag, descriptor=ref.descriptor),) if same else ()
 
 
 def _along(layout: Layout, ref: LayoutRef, there: tuple[str, ...]) -> list[str]:

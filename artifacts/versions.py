@@ -5,12 +5,20 @@ So a layout whose ``index.json`` another tool rewrote, losing annotations of our
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 
 from artifacts.digest import Digest
 from artifacts.layout import Layout, LayoutRef
-from artifacts.names import RESERVED_CHANNELS, is_version_tag, version_key, version_of_tag
+from artifacts.names import RESERVED_CHANNELS, TOMBSTONE, is_version_tag, version_key, version_of_tag
 from artifacts.oci import INDEX_TYPE, Descriptor, ImageIndex, parse_index
+
+_EVENT_TAG = re.compile(r"event-.+-[0-9]+")
+
+
+def is_event_tag(tag: str) -> bool:
+    """Whether a tag is that of an event of some channel."""
+    return bool(_EVENT_TAG.fullmatch(tag))
 
 
 class Versions:
@@ -52,6 +60,15 @@ class Versions:
             if ref.descriptor.media_type == INDEX_TYPE and ref.tag.startswith("draft-")
         }
         return {name: found[name] for name in sorted(found, key=version_key)}
+
+    @cached_property
+    def removed(self) -> dict[str, Descriptor]:
+        """Each removed version's tombstone."""
+        return {
+            version_of_tag(ref.tag.removeprefix(TOMBSTONE)): ref.descriptor
+            for ref in self.refs
+            if ref.tag.startswith(TOMBSTONE)
+        }
 
     @property
     def newest(self) -> str:

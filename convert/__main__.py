@@ -11,13 +11,21 @@ from artifacts.cli import LazyGroup, run_boundary
 COMMANDS = {
     "run": ("convert.commands.run:command", "MODEL --target T: convert, judge and publish (the default command)."),
     "check": ("convert.commands.check:command", "MODEL --target T: everything before the compiler."),
+    "forecast": ("convert.commands.forecast:command", "MODEL --precision P: what a precision does to the numbers."),
     "diff": ("convert.commands.diff:diff", "A B: compare two models on the same inputs, or two .npz of outputs."),
     "matrix": ("convert.commands.matrix:command", "MODEL: every known target at once."),
     "targets": ("convert.commands.targets:command", "The cards and SoCs, with precisions and opsets."),
     "ops": ("convert.commands.ops:command", "Operator support: list, show, diff, coverage, learn."),
     "graph": ("convert.commands.graph:command", "lower, rewrite or lint an ONNX file by itself."),
     "gate": ("convert.commands.gate:gate", "REPORT: judge stored metrics again with other thresholds."),
+    "resume": ("convert.commands.resume:command", "BUNDLE: go on with what was compiled and measured elsewhere."),
+    "doctor": (
+        "convert.commands.doctor:command",
+        "Is this machine fit: toolkits, versions that belong together, cards, space.",
+    ),
     "explain": ("convert.commands.explain:command", "CODE: what an error means and what to do."),
+    "toolchain": ("convert.commands.toolchain:command", "install, list or remove toolchains that come from PyPI."),
+    "catalog": ("convert.commands.catalog:command", "check, plan or run the models of convert.toml."),
     "cache": ("convert.commands.cache:command", "Show or prune the stage cache."),
 }
 

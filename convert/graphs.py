@@ -19,7 +19,7 @@ from artifacts.digest import FileEntry, file_entries
 from convert.arrays import Array, load_npz, save_npz
 from convert.bigmodel import externalize, is_external, link_or_copy, nbytes, place_weights
 from convert.errors import LoadError
-from convert.values import Dim, OnnxGraph, TensorSpec
+from convert.values import Dim, LoadedModel, OnnxGraph, TensorSpec
 
 MODEL = "model.onnx"
 WEIGHTS = "model.onnx.data"
@@ -166,6 +166,18 @@ def carry_samples(graph: OnnxGraph, folder: Path) -> tuple[FileEntry, ...]:
     for entry in entries:
         link_or_copy(graph.path(entry.name), folder / entry.name)
     return entries
+
+
+def carry_calibration(loaded: LoadedModel, wanted: Sequence[str], folder: Path) -> list[str]:
+    """Bring the inputs to calibrate with into a graph's folder, those that the graph takes; the names written."""
+    names = [f"calibration/{number:03d}.npz" for number in range(loaded.calibration_count)]
+    for name in names:
+        arrays = load_npz(loaded.path(name))
+        if list(arrays) == list(wanted):
+            link_or_copy(loaded.path(name), folder / name)
+        else:
+            save_npz(folder / name, {key: arrays[key] for key in wanted if key in arrays})
+    return names
 
 
 def linked_graph(graph: OnnxGraph, folder: Path) -> tuple[FileEntry, ...]:

@@ -1,8 +1,8 @@
 """READ THIRD: a conversion from the user's file to published artifacts.
 
-load ─▶ export ─▶ simplify                    once
-adapt ─▶ check ─▶ compile ─▶ validate         per target, side by side where asked
-publish                                       the targets that passed, as one version
+load ─▶ export ─▶ simplify                            once
+adapt ─▶ check ─▶ forecast ─▶ compile ─▶ validate     per target, side by side where asked
+publish                                               the targets that passed, as one version
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from convert.backends import backend_names, knows_backend
 from convert.cache import Cache
 from convert.errors import EXPECTED, ConvertError, UsageError
 from convert.host import Limits, StageHost, Worker, WorkerDied
+from convert.launcher import parse_launcher
 from convert.loading.sniff import identify
 from convert.outputs import write_report
 from convert.publishing import publish_targets
-from convert.request import Conversion, Request, StageRun, Status, TargetResult, worst
+from convert.request import Conversion, Request, StageRun, Status, TargetResult, status_of, worst
 from convert.settings import Settings, memory_limit
 from convert.stage import CacheCorrupt, Event, Listener, Stages, library_versions
-from convert.target_run import TargetRun, guarded
+from convert.target_options import check_request
+from convert.target_run import VERSIONS, TargetRun, guarded
 from convert.values import (
     CompiledArtifact,
     LoadedModel,
@@ -42,7 +44,6 @@ from op_registry.errors import RegistryDataError
 from op_registry.targets import find_target
 from op_registry.values import Target
 
-VERSIONS = ("torch", "onnx", "onnxruntime", "onnxsim", "onnxscript", "numpy")
 RESTARTS = 20
 """How many damaged cache entries one conversion may meet; each is found when the stage after it needs it."""
 R = TypeVar("R")
@@ -60,11 +61,11 @@ def convert_model(
     Never raises an expected failure: it is in ``error`` of the conversion and of its targets. What is no expected
     failure (a bug) passes through.
     """
-    with _workspace(request, settings, host) as (cache, workers, scratch):
+    with workspace(request, settings, host) as (cache, workers, scratch):
         for attempt in range(RESTARTS):
             stages = Stages(cache, workers, use_cache=request.use_cache, listener=listener)
             try:
-                return _Run(request, settings, stages, workers, scratch).convert()
+                return Run(request, settings, stages, workers, scratch).convert()
             except CacheCorrupt:
                 if attempt == RESTARTS - 1:
                     raise
@@ -81,16 +82,26 @@ def with_graph(
 
     Raises what the stages raise (exits 2, 3, 4 and 10).
     """
-    with _workspace(request, settings, None) as (cache, workers, scratch):
+    return with_stages(request, settings, lambda model, graph, run: use(model, graph), listener)
+
+
+def with_stages(
+    request: Request,
+    settings: Settings,
+    use: Callable[[ModelFile, OnnxGraph, Run], R],
+    listener: Listener = lambda event: None,
+) -> R:
+    """The same, with the run whose ``stages`` go on from the graph."""
+    with workspace(request, settings, None) as (cache, workers, scratch):
         stages = Stages(cache, workers, use_cache=request.use_cache, listener=listener)
-        run = _Run(request, settings, stages, workers, scratch)
+        run = Run(request, settings, stages, workers, scratch)
         model = identify(Path(request.load.path))
         _require_libraries(model)
-        return use(model, run._shared_stages(model))
+        return use(model, run._shared_stages(model), run)
 
 
 @contextmanager
-def _workspace(request: Request, settings: Settings, host: StageHost | None) -> Iterator[tuple[Cache, StageHost, Path]]:
+def workspace(request: Request, settings: Settings, host: StageHost | None) -> Iterator[tuple[Cache, StageHost, Path]]:
     """The cache and the stage host of one conversion; without a cache, a throw-away one."""
     cache = Cache(Path(settings.cache_dir))
     with ExitStack() as stack:
@@ -110,7 +121,7 @@ def _workspace(request: Request, settings: Settings, host: StageHost | None) -> 
         yield cache, host or stack.enter_context(StageHost(scratch / "workers.log")), scratch
 
 
-class _Run:
+class Run:
     """One attempt at a conversion."""
 
     def __init__(self, request: Request, settings: Settings, stages: Stages, host: StageHost, work: Path) -> None:
@@ -119,26 +130,28 @@ class _Run:
         self.stages = stages
         self.host = host
         self.work = work
+        self.model: ModelFile | None = None
         self.shared: list[StageRun] = []
         self.compiled: dict[str, CompiledArtifact] = {}
         self.ops: dict[str, int] = {}
 
     def convert(self) -> Conversion:
         request = self.request
-        model: ModelFile | None = None
         name = request.name or default_name(Path(request.load.path).stem)
         try:
             targets = _resolve(request.targets, compiles=request.until != "check")
             _known_precisions(request, targets)
+            check_request(request, targets)
+            parse_launcher(self.settings.launcher)
             with guarded("load"):
-                model = identify(Path(request.load.path))
+                self.model = model = identify(Path(request.load.path))
             _require_libraries(model)
             graph = self._shared_stages(model)
             self.ops = graph.ops
         except EXPECTED as error:
-            return self._ended(name, model, [self._failed(text, error) for text in request.targets])
+            return self._ended(name, [self._failed(text, error) for text in request.targets])
         results = self._each_target(graph, targets, name)
-        return self._publish(name, model, results)
+        return self.publish(name, results)
 
     # ------------------------------------------------------------------------------------------------ shared stages
 
@@ -204,7 +217,8 @@ class _Run:
         try:
             run.go()
         except EXPECTED as error:
-            run.result = msgspec.structs.replace(run.result, status="failed", error=error.as_json())
+            status: Status = "handoff" if run.result.status == "handoff" else "failed"
+            run.result = msgspec.structs.replace(run.result, status=status, error=error.as_json())
         return run.finished()
 
     def _failed(self, target: str, error: ConvertError | RegistryDataError) -> TargetResult:
@@ -212,9 +226,11 @@ class _Run:
 
     # ---------------------------------------------------------------------------------------------------- publish
 
-    def _publish(self, name: str, model: ModelFile, results: list[TargetResult]) -> Conversion:
-        ended = self._ended(name, model, results)
-        if ended.error or self.request.until != "publish" or not self.request.publish:
+    def publish(self, name: str, results: list[TargetResult]) -> Conversion:
+        """The end of a conversion: its targets published where all passed, and a report of each."""
+        ended = self._ended(name, results)
+        judged = all(result.verdict is not None for result in results)
+        if ended.error or not judged or self.request.until != "publish" or not self.request.publish:
             return self._reported(ended)
         self._reported(ended)
         try:
@@ -226,20 +242,18 @@ class _Run:
             failed = [
                 msgspec.structs.replace(result, status="built", error=error.as_json()) for result in ended.targets
             ]
-            ended = self._ended(name, model, failed)
+            ended = self._ended(name, failed)
         return self._reported(ended)
 
-    def _ended(self, name: str, model: ModelFile | None, results: list[TargetResult]) -> Conversion:
-        error = worst([result.error for result in results if result.error])
-        status: Status = "failed" if error else (results[0].status if results else "failed")
+    def _ended(self, name: str, results: list[TargetResult]) -> Conversion:
         return Conversion(
             request=self.request,
-            status=status,
-            model=model,
+            status=status_of(results),
+            model=self.model,
             name=name,
             targets=tuple(results),
             versions=library_versions(VERSIONS),
-            error=error,
+            error=worst([result.error for result in results if result.error]),
         )
 
     def _reported(self, conversion: Conversion) -> Conversion:
@@ -280,7 +294,9 @@ def _known_precisions(request: Request, targets: Sequence[Target]) -> None:
     """Refuse a precision that a target does not have, for all targets at once."""
     if not request.precision:
         return
-    lacking = [target for target in targets if target.precisions.get(request.precision, "no") == "no"]
+    # A mixed plan is made of fp16 and fp32; whether a backend can express it, the backend says.
+    needed = "fp16" if request.precision == "mixed" else request.precision
+    lacking = [target for target in targets if target.precisions.get(needed, "no") == "no"]
     if lacking:
         states = "; ".join(
             f"{target.name} has {', '.join(name for name, state in target.precisions.items() if state != 'no')}"
@@ -311,9 +327,9 @@ def _load_key(request: Request, model: ModelFile) -> dict[str, Any]:
     """What of a request decides what ``load`` gives: contents instead of paths."""
     options = msgspec.to_builtins(request.load)
     del options["path"]
-    samples = Path(request.load.samples) if request.load.samples else None
-    if samples is not None and samples.exists():
-        options["samples"] = _content(samples)
+    for name in ("samples", "calibration"):
+        if options[name] and Path(options[name]).exists():
+            options[name] = _content(Path(options[name]))
     return {"options": options, "model": [model.format, model.sha256, msgspec.to_builtins(model.external)]}
 
 
@@ -325,4 +341,4 @@ def _content(path: Path) -> str:
     return sha256_bytes(canonical_json(listed))
 
 
-__all__ = ["Event", "convert_model", "with_graph"]
+__all__ = ["Event", "convert_model", "with_graph", "with_stages"]

@@ -17,7 +17,7 @@ from artifacts.publish import Published, PublishRequest, TargetRelease, publish
 from artifacts.registry import root_of
 from convert.request import Conversion, StageRun, TargetResult, support_json, validation_json
 from convert.validation_file import replace_file
-from convert.values import CompiledArtifact
+from convert.values import CompiledArtifact, Precision
 
 REPORTS = ("support.json", "validation.json")
 
@@ -129,3 +129,22 @@ def run_facts(conversion: Conversion, stages: Sequence[StageRun]) -> dict[str, A
             for run in stages
         ],
     }
+
+
+def release_of(conversion: Conversion, result: TargetResult) -> TargetRelease:
+    """One passed target, ready to be published from the files of its folder, which are copied.
+
+    For whoever publishes targets one by one, after the conversion's own folders are gone.
+    """
+    assert result.artifact is not None and result.plan is not None
+    _write_run(conversion, result)
+    artifact = CompiledArtifact(
+        parent=conversion.model.sha256 if conversion.model else "",
+        target=result.target,
+        backend=result.backend,
+        precision=msgspec.convert(result.precision, Precision),
+        plan=result.plan,
+        files=result.artifact.files,
+        folder=result.folder,
+    )
+    return msgspec.structs.replace(_release(conversion, result, artifact), link=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from artifacts.digest import Digest, FileEntry
 from convert.values import (
     ExportOptions,
+    Forecast,
     GateVerdict,
     LoadOptions,
     ModelFile,
@@ -39,6 +41,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """``module:callable`` texts of the user's own metrics."""
     argmax: bool = False
     options: dict[str, str] = {}
+    preprocess: str = ""
+    """``--preprocess``: a canonical JSON object, for compilers that prepare images themselves."""
+    gate_on: str = ""
+    """A target that judges the graph beforehand, such as a vendor's reference implementation."""
     name: str = ""
     version: str = ""
     out: str = ""
@@ -82,6 +88,7 @@ class TargetResult(msgspec.Struct, frozen=True, kw_only=True):
     stages: tuple[StageRun, ...] = ()
     support: Support | None = None
     plan: Plan | None = None
+    forecast: Forecast | None = None
     artifact: ArtifactInfo | None = None
     report: ValidationReport | None = None
     verdict: GateVerdict | None = None
@@ -91,6 +98,10 @@ class TargetResult(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     """``OUT/NAME/TARGET``: the artifact, ``validation.json``, ``report.html``."""
     handoff: dict[str, Any] | None = None
+    """``path``, ``sha256``, ``bytes`` and ``needs`` of the bundle that goes on elsewhere."""
+    rehearsal: dict[str, Any] | None = None
+    """``--gate-on``: how the target fared that judged the graph beforehand."""
+    notes: tuple[Note, ...] = ()
     error: dict[str, Any] | None = None
 
 
@@ -114,6 +125,14 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 
 WORST_FIRST = (1, 9, 8, 7, 5, 10, 4, 3, 2, 6, 0)
 """The order in which exit codes of several targets weigh; 3 (the model can't be loaded) concerns all alike."""
+
+
+def status_of(results: Sequence[TargetResult]) -> Status:
+    """How a conversion stands: ``handoff`` where nothing but a missing toolchain is in the way."""
+    errors = [result for result in results if result.error]
+    if errors:
+        return "handoff" if all(result.status == "handoff" for result in errors) else "failed"
+    return results[0].status if results else "failed"
 
 
 def worst(errors: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -162,9 +181,12 @@ def _target_json(result: TargetResult) -> dict[str, Any]:
         "plan": msgspec.to_builtins(result.plan) if result.plan else None,
         "artifact": artifact
         and {"path": artifact.path, "sha256": artifact.sha256, "bytes": artifact.bytes, "ref": artifact.ref or None},
+        "forecast": forecast_json(result.forecast),
         "validation": validation_json(result),
+        "rehearsal": result.rehearsal,
         "folder": result.folder or None,
         "handoff": result.handoff,
+        "notes": [msgspec.to_builtins(note) for note in result.notes],
         "error": result.error,
     }
 
@@ -183,6 +205,21 @@ def support_json(support: Support | None) -> dict[str, Any] | None:
         "toolchain_version": support.toolchain_version or None,
         "unsupported": refused,
         "judged": judged,
+    }
+
+
+def forecast_json(forecast: Forecast | None) -> dict[str, Any] | None:
+    """What of a forecast ``--json`` tells; every node of it stands in ``forecast.json``."""
+    if forecast is None:
+        return None
+    return {
+        "precision": forecast.precision,
+        "holds": forecast.holds,
+        "plan_holds": forecast.plan_holds,
+        "outputs": [msgspec.to_builtins(output) for output in forecast.planned or forecast.outputs],
+        "guilty": [msgspec.to_builtins(node) for node in forecast.guilty[:10]],
+        "keep": list(forecast.keep),
+        "samples": forecast.samples,
     }
 
 

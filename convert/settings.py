@@ -27,6 +27,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Root of the artifact registry."""
     cache_dir: str = ""
     """Root of the stage cache."""
+    toolchains: str = ""
+    """Where ``convert toolchain install`` puts vendor toolchains."""
     out: str = "convert-out"
     """Where artifacts, reports and logs are put: ``OUT/NAME/TARGET/``."""
     jobs: Annotated[int, msgspec.Meta(ge=1)] = 1
@@ -71,6 +73,7 @@ def load_settings(given: Mapping[str, Any], *, folder: Path | None = None) -> Se
     places = {
         "registry": str(Path(_xdg("XDG_DATA_HOME", ".local/share")) / "model-convert" / "registry"),
         "cache_dir": str(Path(_xdg("XDG_CACHE_HOME", ".cache")) / "model-convert"),
+        "toolchains": str(Path(_xdg("XDG_DATA_HOME", ".local/share")) / "model-convert" / "toolchains"),
     }
     merged: dict[str, Any] = {}
     for origin, layer in layers:

@@ -23,10 +23,20 @@ from convert.errors import (
     ResourceLimit,
     UnsupportedOps,
 )
+from convert.failures import keep_failed
 from convert.host import Answer, Limits, StageBug, StageHost, Worker, WorkerDied
 from convert.installed import installed, normalized
 from convert.request import StageRun
-from convert.values import CheckedGraph, CompiledArtifact, LoadedModel, OnnxGraph, ValidationReport, Value, moved
+from convert.values import (
+    CheckedGraph,
+    CompiledArtifact,
+    Forecast,
+    LoadedModel,
+    OnnxGraph,
+    ValidationReport,
+    Value,
+    moved,
+)
 
 V = TypeVar("V", bound=Value)
 TORCH = ("torch", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "numpy")
@@ -56,10 +66,10 @@ STAGES = {
             name="adapt", function="convert.stages.adapt:adapt_graph", kind=OnnxGraph, tools=("onnxscript", *ONNX)
         ),
         StageDef(name="check", function="convert.stages.check:check_graph", kind=CheckedGraph, tools=ONNX),
+        StageDef(name="forecast", function="convert.stages.forecast:forecast_graph", kind=Forecast, tools=ONNX),
+        StageDef(name="quantize", function="convert.stages.quantize:quantize_graph", kind=OnnxGraph, tools=ONNX),
         StageDef(name="compile", function="convert.stages.compile:compile_graph", kind=CompiledArtifact, tools=ONNX),
-        StageDef(
-            name="validate", function="convert.stages.validate:validate_artifact", kind=ValidationReport, tools=ONNX
-        ),
+        StageDef(name="validate", function="convert.stages.validate:validate_with", kind=ValidationReport, tools=ONNX),
     )
 }
 
@@ -100,11 +110,13 @@ class Stages:
         target: str = "",
         worker: Callable[[], Worker] | None = None,
         extra_tools: dict[str, str] | None = None,
+        failed: Path | None = None,
     ) -> tuple[Any, StageRun]:
         """One stage's value, from the cache or from a worker, and how it went.
 
         ``args`` are what the stage function gets before its folder. ``key_options`` is what of them counts for the
-        key. ``worker`` gives a worker to share with other stages; without it the stage gets one of its own.
+        key. ``worker`` gives a worker to share with other stages; without it the stage gets one of its own. ``failed``
+        is where a failed compilation's files are kept.
         """
         stage = STAGES[name]
         self._listener(Event(target=target, stage=name))
@@ -117,7 +129,7 @@ class Stages:
             run = _run_of(name, value, time.monotonic() - begun, record.cpu_seconds, record.peak_rss, cached=True)
         else:
             self._verify(parents)
-            value, answer = self._fresh(stage, key, args, limits=limits, worker=worker)
+            value, answer = self._fresh(stage, key, args, limits=limits, worker=worker, failed=failed)
             run = _run_of(name, value, answer.seconds, answer.cpu_seconds, answer.peak_rss, cached=False)
         self._listener(Event(target=target, stage=name, run=run))
         return value, run
@@ -148,6 +160,7 @@ class Stages:
         *,
         limits: Limits,
         worker: Callable[[], Worker] | None,
+        failed: Path | None,
     ) -> tuple[Any, Answer]:
         folder = self._cache.scratch(stage.name)
         try:
@@ -169,6 +182,10 @@ class Stages:
                 sources=sources,
             )
             value = self._cache.commit(key, folder, moved(value, folder), record)
+        except ConvertError as error:
+            if failed is not None:
+                keep_failed(folder, failed, error)
+            raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         self._trusted.add(value.folder)
@@ -203,6 +220,8 @@ CRASHED: dict[str, tuple[type[ConvertError], str]] = {
     "simplify": (ExportError, "CNV-4090"),
     "adapt": (ExportError, "CNV-4090"),
     "check": (UnsupportedOps, "CNV-5090"),
+    "forecast": (GateFailed, "CNV-8103"),
+    "quantize": (ExportError, "CNV-4090"),
     "compile": (CompileFailed, "CNV-7090"),
     "validate": (GateFailed, "CNV-8090"),
 }

@@ -1,38 +1,56 @@
-"""One target of a conversion: adapt, check, compile, validate, and the verdict of the gate."""
+"""One target of a conversion: adapt, check, forecast, compile, validate, and the verdict of the gate.
+
+Where the target's toolchain is not on this machine, all but the last two are done, and a handoff bundle is written.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import msgspec
 
 from artifacts.errors import disk_full
-from convert.errors import UnsupportedOps, UsageError
+from convert.backends.base import Backend, Missing, Toolchain
+from convert.errors import EXPECTED, ToolchainMissing, UnsupportedOps, UsageError
+from convert.evidence import Evidence
+from convert.failures import FAILED, drop_failed
 from convert.gate import gate_failed, judge
 from convert.host import Limits, WorkerDied
+from convert.launcher import parse_launcher
 from convert.outputs import target_folder, write_artifact, write_validation_files
-from convert.request import ArtifactInfo, Request, StageRun, TargetResult
+from convert.request import ArtifactInfo, Request, StageRun, TargetResult, validation_json
 from convert.settings import Settings
-from convert.stage import Stages, died
-from convert.stages.compile import find_toolchain
+from convert.stage import STAGES, Stages, died, library_versions
+from convert.stages.compile import probe_toolchain, soc_of, with_soc
+from convert.target_options import judged_version, precision_of, same_version, soc_asked, takes_preprocessing
 from convert.values import (
     AdaptOptions,
     CheckedGraph,
     CheckOptions,
     CompiledArtifact,
     CompileOptions,
+    Forecast,
+    ForecastOptions,
+    ModelFile,
+    Note,
     OnnxGraph,
+    Plan,
     Precision,
     ValidateOptions,
 )
 from op_registry.overlay import overlay_digest
+from op_registry.targets import find_target
 from op_registry.values import Target
+
+VERSIONS = ("torch", "onnx", "onnxruntime", "onnxsim", "onnxscript", "numpy")
+DEVICE_NODES = ("davinci", "cambricon_dev", "kfd", "mkfd", "nvidia", "iluvatar", "mxcd", "mtgpu")
+"""What the kernel shows of cards: whether an artifact can be run may change with them."""
 
 
 class Shared(Protocol):
@@ -41,6 +59,7 @@ class Shared(Protocol):
     request: Request
     settings: Settings
     stages: Stages
+    model: ModelFile | None
     shared: list[StageRun]
     compiled: dict[str, CompiledArtifact]
 
@@ -76,8 +95,11 @@ def guarded(stage: str, option: str = "--out") -> Iterator[None]:
 class TargetRun:
     """The stages of one target, and the result as it grows."""
 
-    def __init__(self, run: Shared, graph: OnnxGraph, target: Target, name: str) -> None:
+    def __init__(
+        self, run: Shared, graph: OnnxGraph, target: Target, name: str, request: Request | None = None
+    ) -> None:
         self.run = run
+        self.request = request or run.request
         self.graph = graph
         self.target = target
         self.name = name
@@ -86,51 +108,63 @@ class TargetRun:
 
     def go(self) -> None:
         """Everything up to the verdict of the gate. Raises the target's failure."""
-        request = self.run.request
-        self._adapt()
-        checked = self._check()
-        precision = _precision(request, self.target)
+        request, precision = self.request, precision_of(self.request, self.target)
+        options = self._compile_options(precision)
         self._set(precision=precision)
-        if request.until == "check":
+        backend, found = probe_toolchain(options, os.environ) if request.until != "check" else (None, None)
+        self._adapt(judged_version(self.target, request.toolchain_version, found))
+        checked = self._check(judged_version(self.target, request.toolchain_version, found))
+        if backend is None or found is None:
             self._set(status="planned")
             return
-        options = CompileOptions(
-            target=self.target.name,
-            soc=request.soc or self.run.settings.soc,
-            backend=self.target.backend,
-            precision=precision,
-            options=request.options,
-            timeout=self.run.settings.timeout,
-            launcher=tuple(shlex.split(self.run.settings.launcher)),
-            compilers=self.run.settings.compilers,
-        )
-        backend, toolchain = find_toolchain(options, os.environ)
-        versions = {toolchain.name: toolchain.version}
-        self._set(toolchain=versions, plan=backend.plan(self.graph, self.target, options, toolchain))
+        forecast = self._forecast(precision)
+        if forecast is not None and precision == "mixed":
+            options = msgspec.structs.replace(options, keep=forecast.keep)
+        toolchain, plan = self._plan(backend, found, options)
         if request.until == "plan":
             self._set(status="planned")
             return
-        artifact = self._compile(checked, options, versions)
-        self._validate(artifact, options)
+        if request.gate_on:
+            self._rehearse(precision)
+        if isinstance(found, Missing):
+            self._hand_off(found, backend, checked, options, plan, forecast)
+        artifact = self._compile(checked, options, toolchain)
+        self.validate(artifact, precision, Evidence(forecast=forecast), toolchain.details)
 
-    def _adapt(self) -> None:
+    def _compile_options(self, precision: Precision) -> CompileOptions:
+        request, settings = self.request, self.run.settings
+        return CompileOptions(
+            target=self.target.name,
+            soc=soc_asked(self.target, request, settings),
+            backend=self.target.backend,
+            precision=precision,
+            options=request.options,
+            preprocess=request.preprocess if takes_preprocessing(self.target.backend) else "",
+            toolchain_version=request.toolchain_version,
+            timeout=settings.timeout,
+            launcher=parse_launcher(settings.launcher),
+            compilers=settings.compilers,
+        )
+
+    # ------------------------------------------------------------------------------------------- before the compiler
+
+    def _adapt(self, version: str) -> None:
         """Bring the graph to the target's opset and operators. A target that runs ONNX itself takes it as it is."""
         if self.target.backend == "onnxruntime":
             return
-        request = self.run.request
         options = AdaptOptions(
             target=self.target.name,
-            toolchain_version=request.toolchain_version,
-            opset=request.export.opset,
+            toolchain_version=version,
+            opset=self.request.export.opset,
             overlay=overlay_digest(),
         )
         self.graph = self._stage("adapt", [self.graph], [self.graph, options], options)
 
-    def _check(self) -> CheckedGraph:
-        request = self.run.request
+    def _check(self, version: str) -> CheckedGraph:
+        request = self.request
         options = CheckOptions(
             target=self.target.name,
-            toolchain_version=request.toolchain_version,
+            toolchain_version=version,
             strict=request.strict,
             overlay=overlay_digest(),
         )
@@ -140,21 +174,156 @@ class TargetRun:
             raise unsupported(checked, strict=request.strict)
         return checked
 
-    def _compile(self, checked: CheckedGraph, options: CompileOptions, versions: dict[str, str]) -> CompiledArtifact:
+    def _forecast(self, precision: Precision) -> Forecast | None:
+        """What the precision will do to the numbers. Without it the run goes on: a device can still tell."""
+        if self.target.backend == "onnxruntime" or "forecast" not in STAGES:
+            return None
+        options = ForecastOptions(precision=precision, gate=self.request.gate, plan=precision == "mixed")
+        try:
+            forecast: Forecast = self._stage("forecast", [self.graph], [self.graph, options], options)
+        except EXPECTED as error:
+            if precision == "mixed":
+                raise
+            self._note(f"there is no forecast of {precision}: [{error.code}] {error.message}", level="warning")
+            return None
+        self._set(forecast=forecast)
+        return forecast
+
+    def _plan(self, backend: Backend, found: Toolchain | Missing, options: CompileOptions) -> tuple[Toolchain, Plan]:
+        """What the compiler will be told, and the toolchain that it is for: the one here, else the one asked for.
+
+        Raises :class:`UsageError`: CNV-2308 where another version is here than was asked for, CNV-2310 where the
+        toolchain is here and nobody told the SoC, and what the backend refuses.
+        """
+        asked = options.toolchain_version
+        if isinstance(found, Toolchain) and asked and not same_version(self.target, asked, found.version):
+            if self.request.until != "plan":
+                raise _other_version(found, asked)
+            found = Missing(name=found.name, reason="", hint="")
+        if isinstance(found, Missing):
+            assumed = backend.assumed()
+            toolchain = msgspec.structs.replace(assumed, version=asked or assumed.version, assumed=True)
+            plan = backend.plan(self.graph, self.target, options, toolchain)
+            needs = {"toolchain": toolchain.name, "version": toolchain.version, **plan.needs}
+            plan = msgspec.structs.replace(plan, needs=needs)
+        else:
+            toolchain = found
+            plan = with_soc(backend.plan(self.graph, self.target, options, toolchain), options, toolchain)
+        versions = {toolchain.name: toolchain.version}
+        self._set(toolchain=versions, plan=plan, soc=soc_of(plan, options, toolchain))
+        return toolchain, plan
+
+    def _rehearse(self, precision: Precision) -> None:
+        """``--gate-on``: convert for another target first, run it there, and go on only where its gate passes."""
+        target = find_target(self.request.gate_on)
+        same = target.backend == self.target.backend
+        request = msgspec.structs.replace(
+            self.request,
+            soc="",
+            gate_on="",
+            toolchain_version="",
+            preprocess="",
+            precision=precision,
+            options=self.request.options if same else {},
+        )
+        rehearsal = TargetRun(self.run, self.graph, target, self.name, request)
+        try:
+            rehearsal.go()
+        except ToolchainMissing as error:
+            raise ToolchainMissing(
+                "CNV-6004", f"--gate-on {target.name} can't judge here: {error.message}", hint=error.hint
+            ) from error
+        finally:
+            self.stages += [stage for stage in rehearsal.stages if stage.digest]
+            self._set(rehearsal={"target": target.name, **(validation_json(rehearsal.result) or {})})
+
+    # -------------------------------------------------------------------------------------------------- the handoff
+
+    def _hand_off(
+        self,
+        missing: Missing,
+        backend: Backend,
+        checked: CheckedGraph,
+        options: CompileOptions,
+        plan: Plan,
+        forecast: Forecast | None,
+    ) -> None:
+        """Write the bundle that goes on elsewhere. Always raises :class:`ToolchainMissing` (CNV-6001)."""
+        # Imported here: the common case, a toolchain that is here, needs none of it.
+        from convert.handoff.writing import HandoffSource, needs_of, write_bundle
+
+        assert self.run.model is not None
+        device_files = getattr(backend, "device_files", None)
+        source = HandoffSource(
+            request=self.request,
+            name=self.name,
+            model=self.run.model,
+            graph=self.graph,
+            checked=checked,
+            options=options,
+            plan=plan,
+            judged_as=_judged_as(self.graph, options.precision),
+            forecast=forecast,
+            stages=(*self.run.shared, *self.stages),
+            libraries=library_versions(VERSIONS),
+            device_files=device_files(plan, self.graph) if device_files is not None else {},
+        )
+        self.run.stages.verify(self.graph)
+        with guarded("handoff"), tempfile.TemporaryDirectory(prefix="handoff-") as scratch:
+            folder = target_folder(self.request, self.run.settings, self.name, self.target.name)
+            bundle_files = getattr(backend, "bundle_files", None)
+            made = bundle_files(plan, self.graph, Path(scratch)) if bundle_files is not None else {}
+            source = msgspec.structs.replace(source, made={name: str(path) for name, path in made.items()})
+            packed, bundle = write_bundle(source, folder)
+        needs = needs_of(plan)
+        self._set(
+            status="handoff",
+            folder=str(folder),
+            handoff={"path": packed.path, "sha256": packed.sha256, "bytes": packed.bytes, "needs": needs},
+        )
+        told = f", for one of {', '.join(bundle.members)}" if bundle.members else ""
+        raise ToolchainMissing(
+            "CNV-6001",
+            f"{missing.name} is not on this machine: {missing.reason}; everything before the compiler is done",
+            hint=f"carry {packed.path} to a machine with {' '.join(needs[key] for key in ('toolchain', 'version'))}, "
+            f"run `bash compile.sh` in it{told}, then `convert resume` here; or here: {missing.hint}",
+        )
+
+    # --------------------------------------------------------------------------------------------- compile, validate
+
+    def _compile(self, checked: CheckedGraph, options: CompileOptions, toolchain: Toolchain) -> CompiledArtifact:
+        out = Path(self.request.out or self.run.settings.out)
+        failed = (out / self.name / self.target.name / FAILED).resolve()
         artifact: CompiledArtifact = self._stage(
             "compile",
             [checked, self.graph],
             [self.graph, checked, options],
             msgspec.structs.replace(options, timeout=0.0, launcher=(), compilers=0),
-            extra_tools=versions,
+            extra_tools={toolchain.name: toolchain.version, **toolchain.details},
+            failed=failed,
         )
+        drop_failed(failed)
+        self.keep(artifact)
+        return artifact
+
+    def compile_here(
+        self, backend: Backend, found: Toolchain, options: CompileOptions, version: str
+    ) -> CompiledArtifact:
+        """Judge the graph for the toolchain that is here, plan for it, and compile: the second half of a handoff."""
+        checked = self._check(version)
+        toolchain, _ = self._plan(backend, found, options)
+        return self._compile(checked, options, toolchain)
+
+    def keep(self, artifact: CompiledArtifact) -> None:
+        """Put an artifact into the target's folder, and note it for publishing."""
         self.run.stages.verify(artifact)
         self.run.compiled[self.target.name] = artifact
         with guarded("compile"):
-            folder = target_folder(self.run.request, self.run.settings, self.name, self.target.name)
+            folder = target_folder(self.request, self.run.settings, self.name, self.target.name)
             main = write_artifact(artifact, folder)
         self._set(
             status="built",
+            soc=artifact.soc,
             folder=str(folder),
             artifact=ArtifactInfo(
                 path=str(main),
@@ -163,21 +332,34 @@ class TargetRun:
                 files=artifact.files,
             ),
         )
-        return artifact
 
-    def _validate(self, artifact: CompiledArtifact, compiled: CompileOptions) -> None:
-        request = self.run.request
+    def validate(
+        self, artifact: CompiledArtifact, precision: Precision, evidence: Evidence, details: dict[str, str]
+    ) -> None:
+        """Measure an artifact and judge it; ``details`` are facts of the toolchain that a run here depends on.
+
+        Where nothing here runs it and nothing stands in for a run, the target stays ``built``, ungated.
+        """
+        request, settings = self.request, self.run.settings
         options = ValidateOptions(metrics=request.metrics, argmax=request.argmax)
-        report = self._stage(
-            "validate",
-            [artifact, self.graph],
-            [self.graph, artifact, options],
-            options,
-            extra_tools=self.result.toolchain,
-        )
-        judged_as = _judged_as(self.graph, compiled.precision)
+        own = msgspec.structs.replace(options, timeout=settings.timeout, launcher=parse_launcher(settings.launcher))
+        parents = [artifact, self.graph, *(one for one in (evidence.measured, evidence.forecast) if one is not None)]
+        try:
+            report = self._stage(
+                "validate",
+                parents,
+                [self.graph, artifact, own, evidence],
+                options,
+                extra_tools={**self.result.toolchain, **details, "devices": device_nodes()},
+            )
+        except EXPECTED as error:
+            if error.code != "CNV-6002":
+                raise
+            self._note(f"built, and not judged: {error.message}; {error.hint}", level="warning")
+            return
+        judged_as = _judged_as(self.graph, precision)
         verdict = judge(report, judged_as, request.gate)
-        if judged_as != compiled.precision:
+        if judged_as != precision:
             remark = f"the graph is quantized: judged as {judged_as}, since runtimes may round a step the other way"
             verdict = msgspec.structs.replace(verdict, remarks=(*verdict.remarks, remark))
         self._set(report=report, verdict=verdict, judged_as=judged_as)
@@ -193,6 +375,7 @@ class TargetRun:
         args: Sequence[Any],
         key_options: Any,
         extra_tools: dict[str, str] | None = None,
+        failed: Path | None = None,
     ) -> Any:
         with guarded(name):
             value, run = self.run.stages.run(
@@ -203,6 +386,7 @@ class TargetRun:
                 limits=self.run.limits(),
                 target=self.target.name,
                 extra_tools=extra_tools,
+                failed=failed,
             )
         self.stages.append(run)
         return value
@@ -210,14 +394,29 @@ class TargetRun:
     def _set(self, **changes: Any) -> None:
         self.result = msgspec.structs.replace(self.result, **changes)
 
+    def _note(self, text: str, *, level: Any = "info") -> None:
+        self._set(notes=(*self.result.notes, Note(level=level, text=text)))
+
     def finished(self) -> TargetResult:
         """The result with the stages that it took, the shared ones first."""
         return msgspec.structs.replace(self.result, stages=(*self.run.shared, *self.stages))
 
 
-def _precision(request: Request, target: Target) -> Precision:
-    wanted = request.precision or target.default_precision
-    return cast(Precision, msgspec.convert(wanted, Precision))
+def device_nodes() -> str:
+    """The cards' device nodes of this machine, as one word; cheap, and starts no program."""
+    try:
+        names = [path.name for path in Path("/dev").iterdir()]
+    except OSError:
+        return ""
+    return " ".join(sorted(name for name in names if name.startswith(DEVICE_NODES)))
+
+
+def _other_version(found: Toolchain, asked: str) -> UsageError:
+    return UsageError(
+        "CNV-2308",
+        f"--toolchain-version {asked} was asked for, and {found.name} {found.version} is on this machine",
+        hint="leave it out to compile here; for another machine's version run where no toolchain is, or use --dry-run",
+    )
 
 
 QUANTIZED = ("QuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear")

@@ -165,7 +165,7 @@ class OnnxGraph(Value, frozen=True, kw_only=True):
     """
 
     parent: Digest
-    stage: Literal["export", "simplify", "adapt"]
+    stage: Literal["export", "simplify", "adapt", "quantize"]
     opset: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -234,18 +234,25 @@ class CheckedGraph(Value, frozen=True, kw_only=True):
 # ------------------------------------------------------------------------------------------------------------ forecast
 
 
+CalibrationMethod = Literal["minmax", "entropy", "percentile"]
+"""How int8 ranges are taken from the inputs to calibrate with."""
+
+
 class ForecastOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What ``forecast`` reads of a request. ``memory``: bytes that held-back tensors may take, 0 for the default.
 
     ``plan`` asks for the nodes to keep in fp32 so that ``gate`` (thresholds by metric; empty: the precision's own)
-    holds. ``accumulate``: the type that the vendor's kernels sum in, where that is known.
+    holds. ``accumulate``: the type that the vendor's reductions sum in; empty where that is not known, and then a sum
+    is taken to be stored in the narrow type. Products of matrices sum in fp32 everywhere.
     """
 
     precision: Precision
     gate: dict[str, float] = {}
     plan: bool = False
     memory: int = 0
-    accumulate: str = "fp32"
+    accumulate: Literal["", "fp32"] = ""
+    calibration: CalibrationMethod = "minmax"
+    """int8: how ranges are found, from the inputs to calibrate with, else from the samples."""
 
 
 class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,6 +302,16 @@ class Forecast(Value, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     files: tuple[FileEntry, ...] = ()
     """``forecast.json``: every node (not only the guilty), in the order of the graph."""
+
+
+# ------------------------------------------------------------------------------------------------------------ quantize
+
+
+class QuantizeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``quantize`` reads of a request. ``keep``: names of nodes that stay in float."""
+
+    calibration: CalibrationMethod = "minmax"
+    keep: tuple[str, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------------------- compile
@@ -363,6 +380,10 @@ class ValidateOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     metrics: tuple[str, ...] = ()
     argmax: bool = False
+    timeout: float = 0.0
+    """Seconds that a program which runs the artifact may take; 0 for no limit."""
+    launcher: tuple[str, ...] = ()
+    """What such a program's command line is put behind."""
 
 
 OutputState = Literal["compared", "exact", "scalar", "empty", "all-zero", "missing", "mismatch"]

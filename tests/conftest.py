@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,26 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("CONVERT_CACHE_DIR", str(base / "cache"))
     monkeypatch.setenv("CONVERT_REGISTRY", str(base / "registry"))
     monkeypatch.setenv("CONVERT_OUT", str(base / "out"))
+
+
+@pytest.fixture
+def card_machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``card_machine("910b3", "l20")`` puts stand-ins of the vendors' card tools on PATH: this machine has those cards.
+
+    The names are those of ``tests/doubles/cards/outputs/<tool>/``; without one, every tool is there and finds no card.
+    """
+
+    def install(*cards: str, fault: str = "") -> None:
+        doubles = ROOT / "tests" / "doubles" / "cards"
+        wanted = {path.parent.name for path in (doubles / "outputs").glob("*/*") if path.stem in cards or not cards}
+        folder = tmp_path_factory.mktemp("card-tools")
+        for tool in wanted:
+            (folder / tool).symlink_to(doubles / "card_tool.py")
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("DOUBLE_CARDS", ",".join(cards))
+        monkeypatch.setenv("DOUBLE_FAULT", fault)
+
+    return install
 
 
 @pytest.fixture(scope="session")

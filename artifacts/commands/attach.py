@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from artifacts.attach import attach
-from artifacts.registry import default_root
-from artifacts.render import json_option, print_json, registry_option
+from artifacts.http_options import HttpOptions
+from artifacts.render import any_registry_option, http_options, json_option, place_of, print_json
 
 
 @click.command("attach")
@@ -16,13 +16,27 @@ from artifacts.render import json_option, print_json, registry_option
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--type", "artifact_type", required=True, help="A media type, or a word such as latency.")
 @click.option("--target", default="", help="Attach to this target of the version.")
-@registry_option
+@any_registry_option
+@http_options
 @json_option
 def command(
-    ref: str, files: tuple[Path, ...], *, artifact_type: str, target: str, registry: Path | None, as_json: bool
+    ref: str,
+    files: tuple[Path, ...],
+    *,
+    artifact_type: str,
+    target: str,
+    registry: str,
+    http: HttpOptions,
+    as_json: bool,
 ) -> None:
     """Attach FILES (a result, a report) to the version or target REF, which itself does not change."""
-    done = attach(registry or default_root(), ref, files, artifact_type=artifact_type, target=target)
+    root, registry, ref = place_of(registry, ref)
+    if root is not None:
+        done = attach(root, ref, files, artifact_type=artifact_type, target=target)
+    else:
+        from artifacts.remote_moves import attach_remote
+
+        done = attach_remote(registry, ref, files, artifact_type=artifact_type, target=target, options=http)
     if as_json:
         print_json(done)
         return

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 import click
 
-from artifacts.listing import list_models
-from artifacts.registry import Registry, default_root
-from artifacts.render import json_option, print_json, print_table, registry_option
+from artifacts.http_options import HttpOptions
+from artifacts.listing import ListedModel, list_models
+from artifacts.registry import Registry, root_of
+from artifacts.render import any_registry_option, http_options, json_option, print_json, print_table
 
 
 @click.command("list")
 @click.argument("pattern", default="")
-@registry_option
+@any_registry_option
+@http_options
 @json_option
-def command(pattern: str, registry: Path | None, as_json: bool) -> None:
-    """List the models whose name contains PATTERN, newest version first."""
-    store = Registry(registry or default_root())
-    models = list_models(store, pattern)
+def command(pattern: str, registry: str, http: HttpOptions, as_json: bool) -> None:
+    """List the models whose name contains PATTERN, newest version first; or those of oci://HOST/PROJECT."""
+    if pattern.startswith("oci://"):
+        registry, pattern = pattern, ""
+    root = root_of(registry)
+    if root is not None:
+        place, models = str(root.absolute()), list_models(Registry(root), pattern)
+    else:
+        from artifacts.remote_moves import list_remote
+
+        place = registry or os.environ.get("CONVERT_REGISTRY", "")
+        models = list_remote(place, pattern, options=http)
     if as_json:
-        print_json({"registry": str(store.root), "models": models})
-        return
+        print_json({"registry": place, "models": models})
+    else:
+        _print(models, pattern, place)
+
+
+def _print(models: tuple[ListedModel, ...], pattern: str, place: str) -> None:
     rows = []
     for model in models:
         if model.problem:
@@ -34,4 +48,4 @@ def command(pattern: str, registry: Path | None, as_json: bool) -> None:
     if rows:
         print_table(("model", "version", "targets", "channels"), rows)
     else:
-        click.echo(f"no model{f' matching {pattern}' if pattern else ''} in {store.root}")
+        click.echo(f"no model{f' matching {pattern}' if pattern else ''} in {place}")

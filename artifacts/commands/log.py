@@ -9,9 +9,17 @@ import click
 from artifacts.channels import channel_log
 from artifacts.errors import RegistryError
 from artifacts.events import ChannelLog, LoggedEvent
+from artifacts.http_options import HttpOptions
 from artifacts.keys import trusted_keys
-from artifacts.registry import default_root
-from artifacts.render import json_option, key_option, print_json, print_table, registry_option
+from artifacts.render import (
+    any_registry_option,
+    http_options,
+    json_option,
+    key_option,
+    place_of,
+    print_json,
+    print_table,
+)
 
 
 @click.command("log")
@@ -19,7 +27,8 @@ from artifacts.render import json_option, key_option, print_json, print_table, r
 @click.argument("channel")
 @key_option
 @click.option("--head", default="", help="The event digest that you kept: it must be part of the history.")
-@registry_option
+@any_registry_option
+@http_options
 @json_option
 @click.pass_context
 def command(
@@ -29,14 +38,21 @@ def command(
     *,
     key: tuple[Path, ...],
     head: str,
-    registry: Path | None,
+    registry: str,
+    http: HttpOptions,
     as_json: bool,
 ) -> None:
     """Show who moved CHANNEL of MODEL, when, why, and what the gates said; newest first.
 
     A gap, a fork, a broken signature or a missing --head ends with exit code 9.
     """
-    log = channel_log(registry or default_root(), model, channel, trusted_keys(key))
+    root, registry, model = place_of(registry, model)
+    if root is not None:
+        log = channel_log(root, model, channel, trusted_keys(key))
+    else:
+        from artifacts.remote_moves import log_remote
+
+        log = log_remote(registry, model, channel, trusted_keys(key), options=http)
     problems = list(log.problems)
     if head and head not in {item.digest for item in log.events}:
         problems.append(f"the event {head} is not in the history: it was replaced or cut")
@@ -60,9 +76,6 @@ def _error(model: str, channel: str, problems: list[str]) -> RegistryError | Non
 
 
 def _print_log(log: ChannelLog) -> None:
-    if not log.events:
-        click.echo(f"{log.channel} has no history")
-        return
     print_table(("no", "time", "version", "by", "reason", "gates", "signature"), [_row(item) for item in log.events])
     click.echo(f"newest event: {log.head}")
 

@@ -8,8 +8,7 @@ import click
 
 from artifacts.channels import Move, promote
 from artifacts.move_options import move_options, print_moved, signing_key
-from artifacts.registry import default_root
-from artifacts.render import whoami
+from artifacts.render import place_of, whoami
 
 
 @click.command("promote")
@@ -18,7 +17,7 @@ from artifacts.render import whoami
 @click.option("--waive", multiple=True, help="A rule to set aside: passed, device, targets, minimum, maximum.")
 @move_options
 def command(ref: str, channel: str, *, waive: tuple[str, ...], **options: Any) -> None:
-    """Point CHANNEL to the version REF (NAME, NAME:VERSION, or another channel of it).
+    """Point CHANNEL to the version REF (NAME, NAME:VERSION, another channel of it, or oci://HOST/PROJECT/NAME…).
 
     The version must show what the channel asks for; by default candidate asks nothing, staging that every gate passed,
     and any other channel also that every target ran on its device and none that the channel has now is missing.
@@ -30,6 +29,12 @@ def command(ref: str, channel: str, *, waive: tuple[str, ...], **options: Any) -
         expect=options["expect"],
         waive=waive,
     )
-    print_moved(
-        promote(options["registry"] or default_root(), ref, move, signing_key(options["sign_key"])), options["as_json"]
-    )
+    key = signing_key(options["sign_key"])
+    root, registry, ref = place_of(options["registry"], ref)
+    if root is not None:
+        moved = promote(root, ref, move, key)
+    else:
+        from artifacts.remote_moves import promote_remote
+
+        moved = promote_remote(registry, ref, move, key, policy=options["policy"], options=options["http"])
+    print_moved(moved, options["as_json"])

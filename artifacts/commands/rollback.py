@@ -8,8 +8,7 @@ import click
 
 from artifacts.channels import Move, rollback
 from artifacts.move_options import move_options, print_moved, signing_key
-from artifacts.registry import default_root
-from artifacts.render import whoami
+from artifacts.render import place_of, whoami
 
 
 @click.command("rollback")
@@ -20,5 +19,13 @@ from artifacts.render import whoami
 def command(model: str, channel: str, *, to: str, **options: Any) -> None:
     """Point CHANNEL of MODEL back to a version that it had before."""
     move = Move(channel=channel, actor=options["actor"] or whoami(), reason=options["reason"], expect=options["expect"])
-    root = options["registry"] or default_root()
-    print_moved(rollback(root, model, move, to=to, key=signing_key(options["sign_key"])), options["as_json"])
+    key = signing_key(options["sign_key"])
+    root, registry, model = place_of(options["registry"], model)
+    if root is not None:
+        moved = rollback(root, model, move, to=to, key=key)
+    else:
+        from artifacts.remote_moves import rollback_remote
+
+        policy = options["policy"]
+        moved = rollback_remote(registry, model, move, to=to, key=key, policy=policy, options=options["http"])
+    print_moved(moved, options["as_json"])

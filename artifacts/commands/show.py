@@ -10,12 +10,13 @@ import msgspec
 from artifacts.fetch_commands import fetch_commands, remote_fetch_commands
 from artifacts.listing import Shown, ShownTarget, list_model, show
 from artifacts.names import parse_ref
-from artifacts.registry import Registry, root_of
+from artifacts.registry import Registry
 from artifacts.render import (
     any_registry_option,
     http_options,
     json_option,
     number_text,
+    place_of,
     print_json,
     print_table,
     size_text,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 @json_option
 def command(ref: str, *, fetch_commands: bool, registry: str, http: HttpOptions, as_json: bool) -> None:
     """Show a version or target: REF is NAME, NAME:VERSION, NAME:CHANNEL or NAME@sha256:…"""
-    root = root_of(registry)
+    root, registry, ref = place_of(registry, ref)
     if root is not None:
         _show(Registry(root), ref, fetch_commands, as_json)
         return

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from artifacts.names import parse_ref
-from artifacts.registry import root_of
 from artifacts.render import (
     any_registry_option,
     http_options,
     json_option,
     key_option,
+    place_of,
     print_json,
     signatures_option,
     size_text,
@@ -50,8 +50,8 @@ def command(
     if Path(what).is_dir():
         _verify_folder(what, make_trust(key, signatures), signature, as_json)
         return
+    root, registry, what = place_of(registry, what)
     trust = make_trust(key, signatures, tag=parse_ref(what).tag)
-    root = root_of(registry)
     if root is not None:
         _verify_ref(root, what, trust, as_json)
         return

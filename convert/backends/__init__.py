@@ -20,6 +20,11 @@ GROUP = "convert.backends"
 BACKENDS: Mapping[str, str] = MappingProxyType(
     {
         "onnxruntime": "convert.backends.onnxruntime:OnnxRuntimeBackend",
+        "tensorrt": "convert.backends.tensorrt:TensorrtBackend",
+        "atc": "convert.backends.atc:AtcBackend",
+        "openvino": "convert.backends.openvino:OpenvinoBackend",
+        "sophgo": "convert.backends.sophgo:SophgoBackend",
+        "migraphx": "convert.backends.migraphx:MigraphxBackend",
     }
 )
 

@@ -57,11 +57,15 @@ class Toolchain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
-    """A toolchain that is not on this machine: what was looked for, and what to install or source."""
+    """A toolchain that is not on this machine: what was looked for, and what to install or source.
+
+    ``asked``: the other side of the launcher (``CONVERT_LAUNCHER``) was asked, and it is not there either.
+    """
 
     name: str
     reason: str
     hint: str
+    asked: bool = False
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,12 +82,16 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """What a vendor's log means. ``nodes`` are names of graph nodes; ``known`` is false where the log is not known."""
+    """What a vendor's log means. ``nodes`` are names of graph nodes; ``known`` is false where the log is not known.
+
+    ``ops`` are the operator types that the log names, for vendors that name no node.
+    """
 
     cause: str
     hint: str
     code: str = "CNV-7002"
     nodes: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
     known: bool = True
 
 

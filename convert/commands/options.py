@@ -21,6 +21,9 @@ LOADING = (
     click.option("--dim", "dims", multiple=True, metavar="NAME=SIZES", help="A symbolic dimension: N=1..8 or N=1,4,8."),
     click.option("--samples", metavar="PATH", help="Sample inputs: .npz, .pt, a folder of them, or module:callable."),
     click.option(
+        "--calibration", metavar="PATH", help="Inputs to calibrate int8 with, as --samples (default: the samples)."
+    ),
+    click.option(
         "--factory", metavar="WHERE", help="What builds the module: package.module:callable or file.py:callable."
     ),
     click.option("--factory-arg", "factory_args", multiple=True, metavar="K=V", help="An argument of the factory."),
@@ -69,7 +72,7 @@ def add_options(*groups: tuple[Callable[[F], F], ...]) -> Callable[[F], F]:
 
 def load_options(model: str, given: dict[str, Any]) -> LoadOptions:
     """The loading part of a request, paths made absolute. Raises :class:`UsageError` (CNV-2063)."""
-    for text in (model, given["samples"] or "", given["factory"] or ""):
+    for text in (model, given["samples"] or "", given["calibration"] or "", given["factory"] or ""):
         if not text.isprintable() and any(0xDC80 <= ord(char) <= 0xDCFF for char in text):
             raise UsageError(
                 "CNV-2063",
@@ -81,6 +84,7 @@ def load_options(model: str, given: dict[str, Any]) -> LoadOptions:
         inputs=given["inputs"],
         dims=given["dims"],
         samples=_absolute(given["samples"]),
+        calibration=_absolute(given["calibration"]),
         factory=_absolute_factory(given["factory"]),
         factory_args=given["factory_args"],
         allow_pickle=given["allow_pickle"],

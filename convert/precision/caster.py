@@ -7,22 +7,22 @@ of If, Loop and Scan, keep their types; inside of the bodies the same rules hold
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, helper, numpy_helper
 from onnx.defs import OpSchema
 
-from convert.bigmodel import graphs_in, nbytes
+from convert.bigmodel import nbytes
 from convert.precision.kernels import has_kernel, schema_of
-from convert.precision.policy import F32, Choice, Choices, Policy
-from convert.precision.scope import Names, Scope, type_number, type_text
+from convert.precision.policy import Choice, Choices, Policy
+from convert.precision.scope import Names, Scope, type_number
 from convert.precision.sorting import in_order
-from convert.precision.weights import cast_weights
+from convert.precision.types import bodies_of, bound_types, formals, plain_domain
+from convert.precision.weights import cast_weights, constants_to_weights
 
 SMALL_CONSTANT = 1 << 10
 """A constant up to this many bytes does not hide that a value comes from shapes alone."""
 CONTROL = ("If", "Loop", "Scan")
-TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype")
 
 
 class Caster:
@@ -47,7 +47,7 @@ class Caster:
 
     def cast_graph(self, graph: GraphProto) -> None:
         """Cast the main graph and all inside it (in place)."""
-        _constants_to_weights(graph)
+        constants_to_weights(graph)
         self._graph(graph, None, Names(graph), frozenset())
 
     # ------------------------------------------------------------------------------------------------------- graphs
@@ -82,19 +82,19 @@ class Caster:
     # -------------------------------------------------------------------------------------------------------- nodes
 
     def _node(self, node: NodeProto, scope: Scope, names: Names, from_shapes: set[str]) -> None:
-        schema = schema_of(node.op_type, _plain(node.domain), self.opsets.get(_plain(node.domain), 0))
-        bodies = list(_bodies(node))
+        schema = schema_of(node.op_type, plain_domain(node.domain), self.opsets.get(plain_domain(node.domain), 0))
+        bodies = list(bodies_of(node))
         if bodies or schema is None:
             self._unchanged(node, scope, names, bodies, frozenset(from_shapes))
             return
-        bound = _bound_types(node, schema, scope)
+        bound = bound_types(node, schema, scope)
         choices = self._choices(node, schema, bound, from_shapes)
-        formals = _formals(node.input, [formal.type_str for formal in schema.inputs])
-        for index, (name, formal) in enumerate(formals):
+        taken = formals(node.input, [formal.type_str for formal in schema.inputs])
+        for index, (name, formal) in enumerate(taken):
             kind = scope.type_of(name)
             if name and kind:
                 node.input[index] = scope.get(name, choices.get(formal) or Choice(kind, kind))
-        outputs = [(name, formal) for name, formal in _formals(node.output, [o.type_str for o in schema.outputs])]
+        outputs = [(name, formal) for name, formal in formals(node.output, [o.type_str for o in schema.outputs])]
         self._retype(node, choices, schema)
         scope.nodes.append(node)
         for index, (name, formal) in enumerate(outputs):
@@ -169,48 +169,7 @@ def _define_output(node: NodeProto, index: int, kind: str, choice: Choice | None
         scope.places[name][Choice(kind, kind)] = name
 
 
-# ------------------------------------------------------------------------------------------------------------- types
-
-
-def _plain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
-
-
-def _bodies(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def _formals(names: Sequence[str], types: Sequence[str]) -> list[tuple[str, str]]:
-    """Each name with the type text of its formal parameter; a repeating last one serves all that follow."""
-    last = types[-1] if types else ""
-    return [(name, types[index] if index < len(types) else last) for index, name in enumerate(names)]
-
-
-def _bound_types(node: NodeProto, schema: OpSchema, scope: Scope) -> dict[str, str]:
-    """The original types of the type parameters, where all that is known of them agrees."""
-    bound: dict[str, str] = {}
-    variables = {constraint.type_param_str for constraint in schema.type_constraints}
-    unknown: set[str] = set()
-    for name, formal in _formals(node.input, [formal.type_str for formal in schema.inputs]):
-        if name and formal in variables:
-            kind = scope.type_of(name)
-            if not kind or bound.setdefault(formal, kind) != kind:
-                unknown.add(formal)
-    if schema.outputs and schema.outputs[0].type_str in variables - set(bound) - unknown:
-        kind = _type_by_attribute(node)
-        if kind:
-            bound[schema.outputs[0].type_str] = kind
-    return {name: kind for name, kind in bound.items() if name not in unknown}
-
-
-def _type_by_attribute(node: NodeProto) -> str:
-    if node.op_type == "ConstantOfShape":
-        return next((type_text(a.t.data_type) for a in node.attribute if a.name == "value"), F32)
-    number = next((a.i for a in node.attribute if a.name in TYPE_ATTRIBUTES), 0)
-    return type_text(number) if number else ""
+# ------------------------------------------------------------------------------------------------------- shape values
 
 
 def _note_shape_value(node: NodeProto, from_shapes: set[str], scope: Scope) -> None:
@@ -220,46 +179,11 @@ def _note_shape_value(node: NodeProto, from_shapes: set[str], scope: Scope) -> N
         return
     inputs = [name for name in node.input if name]
     held = [name for name in inputs if name in from_shapes]
-    if held and all(name in from_shapes or _small_constant(name, scope) for name in inputs) and not list(_bodies(node)):
+    known = all(name in from_shapes or _small_constant(name, scope) for name in inputs)
+    if held and known and not any(bodies_of(node)):
         from_shapes.update(node.output)
 
 
 def _small_constant(name: str, scope: Scope) -> bool:
     definer = scope.definer(name)
     return definer is not None and name in definer.weights and nbytes(definer.weights[name]) <= SMALL_CONSTANT
-
-
-def _constants_to_weights(graph: GraphProto) -> None:
-    """Turn Constant nodes that hold tensors and numbers into initializers, in every graph."""
-    for inner in graphs_in(graph):
-        kept = []
-        for node in inner.node:
-            tensor = _constant(node)
-            if tensor is None:
-                kept.append(node)
-            else:
-                inner.initializer.append(tensor)
-        if len(kept) != len(inner.node):
-            copies = [NodeProto.FromString(node.SerializeToString()) for node in kept]
-            del inner.node[:]
-            inner.node.extend(copies)
-
-
-def _constant(node: NodeProto) -> TensorProto | None:
-    if node.op_type != "Constant" or _plain(node.domain) or not node.attribute:
-        return None
-    attribute, tensor = node.attribute[0], TensorProto()
-    if attribute.name == "value":
-        tensor.CopyFrom(attribute.t)
-    elif attribute.name == "value_float":
-        tensor = helper.make_tensor("", TensorProto.FLOAT, [], [attribute.f])
-    elif attribute.name == "value_floats":
-        tensor = helper.make_tensor("", TensorProto.FLOAT, [len(attribute.floats)], attribute.floats)
-    elif attribute.name == "value_int":
-        tensor = helper.make_tensor("", TensorProto.INT64, [], [attribute.i])
-    elif attribute.name == "value_ints":
-        tensor = helper.make_tensor("", TensorProto.INT64, [len(attribute.ints)], attribute.ints)
-    else:
-        return None
-    tensor.name = node.output[0]
-    return tensor

@@ -3,6 +3,10 @@
 fp16   float32 is stored and computed in float16 wherever ONNX's schema takes it
 bf16   float32 is stored in bfloat16 wherever the schema takes it, and computed in float32 where no CPU kernel does
 widen  bfloat16 and float64 stay as they are, and are computed in float32 where no CPU kernel takes them
+
+The forecast's two, ``as_fp16`` and ``as_bf16``: float32 is stored in the narrow type and every sum and product is
+computed in float32, whatever kernels ONNX Runtime has, so that rounding happens where values are stored and nowhere
+else. Nodes that only move values take them as they are stored.
 """
 
 from __future__ import annotations
@@ -35,6 +39,13 @@ UNTOUCHED = frozenset(
         *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
     }
 )
+MOVES = frozenset(
+    {
+        *("Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
+        *("Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    }
+)
+"""Operators that move values and compute none: their outputs hold nothing that has to be rounded again."""
 TYPED_BY_ATTRIBUTE = frozenset({"Cast", "ConstantOfShape"})
 """Operators whose output type an attribute says; the attribute is changed along."""
 
@@ -59,6 +70,8 @@ class Policy:
     storage: str = ""
     emulate: bool = False
     """Compute in float32 where no kernel takes the storage type; otherwise ONNX Runtime does that on its own."""
+    wide: bool = False
+    """Compute in float32 whatever kernels there are, but for nodes that only move values."""
 
     def choose(self, node: NodeProto, schema: OpSchema, bound: Mapping[str, str]) -> Choices:
         """The choice for each type parameter that changes. ``bound``: the known types of the parameters."""
@@ -76,6 +89,7 @@ class Policy:
             return {}
         admitted = all(kind in allowed.get(name, ()) for name, kind in switched.items())
         native = admitted and not _reduces(node) and has_kernel(schema, {**bound, **switched})
+        native = native and not (self.wide and node.op_type not in MOVES)
         plain = has_kernel(schema, {**bound, **dict.fromkeys(switched, F32)})
         if self.emulate:
             return self._emulated(switched, native, plain)
@@ -107,4 +121,6 @@ POLICIES: Mapping[str, Policy] = {
     "fp16": Policy(sources=(F32,), storage=F16),
     "bf16": Policy(sources=(F32,), storage=BF16, emulate=True),
     "widen": Policy(sources=(BF16, F64), emulate=True),
+    "as_fp16": Policy(sources=(F32,), storage=F16, emulate=True, wide=True),
+    "as_bf16": Policy(sources=(F32,), storage=BF16, emulate=True, wide=True),
 }

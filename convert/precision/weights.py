@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from convert.bigmodel import is_external, refer_as
+from convert.bigmodel import graphs_in, is_external, refer_as
 from convert.precision.scope import type_number
 
 
@@ -41,3 +41,39 @@ def cast_array(array: np.ndarray[Any, Any], number: int) -> np.ndarray[Any, Any]
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         cast: np.ndarray[Any, Any] = array.astype(helper.tensor_dtype_to_np_dtype(number))
     return cast
+
+
+def constants_to_weights(graph: GraphProto) -> None:
+    """Turn Constant nodes that hold tensors and numbers into initializers, in every graph."""
+    for inner in graphs_in(graph):
+        kept = []
+        for node in inner.node:
+            tensor = _constant(node)
+            if tensor is None:
+                kept.append(node)
+            else:
+                inner.initializer.append(tensor)
+        if len(kept) != len(inner.node):
+            copies = [NodeProto.FromString(node.SerializeToString()) for node in kept]
+            del inner.node[:]
+            inner.node.extend(copies)
+
+
+def _constant(node: NodeProto) -> TensorProto | None:
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or not node.attribute:
+        return None
+    attribute, tensor = node.attribute[0], TensorProto()
+    if attribute.name == "value":
+        tensor.CopyFrom(attribute.t)
+    elif attribute.name == "value_float":
+        tensor = helper.make_tensor("", TensorProto.FLOAT, [], [attribute.f])
+    elif attribute.name == "value_floats":
+        tensor = helper.make_tensor("", TensorProto.FLOAT, [len(attribute.floats)], attribute.floats)
+    elif attribute.name == "value_int":
+        tensor = helper.make_tensor("", TensorProto.INT64, [], [attribute.i])
+    elif attribute.name == "value_ints":
+        tensor = helper.make_tensor("", TensorProto.INT64, [len(attribute.ints)], attribute.ints)
+    else:
+        return None
+    tensor.name = node.output[0]
+    return tensor

@@ -21,7 +21,7 @@ def apply_all(
         nodes = tuple(rule.run(changed, argument))
         if not nodes:
             continue
-        evidence, problem = prove(current, changed, samples, folder, repairs=rule.repairs)
+        evidence, problem = prove(current, changed, samples, folder, repairs=rule.repairs, allowed=rule.allowed)
         if problem:
             undone.append(Undone(name=rule.name, nodes=nodes, reason=problem))
             continue

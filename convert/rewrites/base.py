@@ -63,3 +63,5 @@ class Rewrite:
     run: Callable[[onnx.ModelProto, str], list[str]]
     repairs: bool = False
     opt_in: bool = False
+    allowed: float = 0.0
+    """By how much the outputs may change (relative L2); 0: they stay what they were."""

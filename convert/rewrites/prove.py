@@ -38,14 +38,25 @@ class NotRun(Exception):
 
 
 def prove(
-    before: ModelProto, after: ModelProto, samples: Sequence[Feeds], folder: str, *, repairs: bool = False
+    before: ModelProto,
+    after: ModelProto,
+    samples: Sequence[Feeds],
+    folder: str,
+    *,
+    repairs: bool = False,
+    allowed: float = 0.0,
 ) -> tuple[dict[str, Any], str]:
-    """The evidence, and what speaks against it (empty where they are equal on every input that ran)."""
+    """The evidence, and what speaks against it (empty where they are equal on every input that ran).
+
+    ``allowed``: the relative L2 by which an output may differ; 0 asks for equal numbers.
+    """
     try:
         new = _session(after, folder)
     except NotRun as error:
         return {}, f"ONNX Runtime does not load the result: {error}"
     evidence: dict[str, Any] = {"runtime": f"onnxruntime {ort.__version__}", "inputs": 0, "max_abs": 0.0}
+    if allowed:
+        evidence["allowed_rel_l2"] = allowed
     try:
         old = _session(before, folder)
     except NotRun as error:
@@ -63,7 +74,7 @@ def prove(
             found = _run(new, feeds)
         except NotRun as error:
             return evidence, f"ONNX Runtime does not run the result: {error}"
-        problem, gap = _difference(found, expected)
+        problem, gap = _difference(found, expected, allowed)
         if problem:
             return evidence, problem
         evidence["inputs"] += 1
@@ -142,23 +153,23 @@ def _random(info: onnx.ValueInfoProto, size: int, generator: np.random.Generator
     return np.asarray(generator.standard_normal(shape)).astype(dtype)
 
 
-def _difference(found: list[Any], expected: list[Any]) -> tuple[str, float]:
+def _difference(found: list[Any], expected: list[Any], allowed: float = 0.0) -> tuple[str, float]:
     """What differs between two lists of outputs, and the greatest gap between numbers."""
     if len(found) != len(expected):
         return f"{len(found)} outputs in the place of {len(expected)}", 0.0
     worst = 0.0
     for index, (one, other) in enumerate(zip(found, expected, strict=True)):
         if isinstance(other, list):
-            problem, gap = _difference(list(one), other)
+            problem, gap = _difference(list(one), other, allowed)
         else:
-            problem, gap = _array_difference(np.asarray(one), np.asarray(other))
+            problem, gap = _array_difference(np.asarray(one), np.asarray(other), allowed)
         if problem:
             return f"output {index}: {problem}", gap
         worst = max(worst, gap)
     return "", worst
 
 
-def _array_difference(one: np.ndarray, other: np.ndarray) -> tuple[str, float]:
+def _array_difference(one: np.ndarray, other: np.ndarray, allowed: float) -> tuple[str, float]:
     if one.shape != other.shape or one.dtype != other.dtype:
         return f"{one.dtype}{list(one.shape)} in the place of {other.dtype}{list(other.shape)}", 0.0
     if other.dtype.kind not in "fc":
@@ -173,5 +184,8 @@ def _array_difference(one: np.ndarray, other: np.ndarray) -> tuple[str, float]:
         return "", 0.0
     left, right = one[finite].astype(np.float64), other[finite].astype(np.float64)
     gap = np.abs(left - right)
+    if allowed:
+        share = float(np.linalg.norm(left - right) / (np.linalg.norm(right) or 1.0))
+        return ("" if share <= allowed else f"relative L2 is {share:.3g}, above {allowed:g}"), float(gap.max())
     bound = RTOL * np.abs(right) + ATOL * max(1.0, float(np.abs(right).max()))
     return ("" if (gap <= bound).all() else f"numbers differ by up to {gap.max():.3g}"), float(gap.max())

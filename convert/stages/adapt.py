@@ -81,6 +81,7 @@ def adapt_graph(graph: OnnxGraph, options: AdaptOptions, folder: Path) -> OnnxGr
         stage="adapt",
         dims=graph.dims,
         sample_count=graph.sample_count,
+        calibration_count=graph.calibration_count,
         made_by="adapt",
         notes=tuple(notes),
         files=tuple(sorted((*model_entries(folder, names, graph.files), *carry_samples(graph, folder)))),

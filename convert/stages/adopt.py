@@ -20,6 +20,7 @@ from convert.constancy import constancy_notes
 from convert.errors import ExportError
 from convert.graphs import (
     MODEL,
+    carry_calibration,
     facts,
     graphs_of,
     model_entries,
@@ -64,12 +65,14 @@ def adopt_onnx(loaded: LoadedModel, source: LoadOptions, options: ExportOptions,
         _refuse_random(model, folder, feeds)
         ties = write_ties(model, folder / MODEL, feeds)
         notes += constancy_notes(folder / MODEL, feeds, outputs, [spec.name for spec in described["outputs"]])
-    files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs), *ties])
+    calibration = carry_calibration(loaded, [spec.name for spec in described["inputs"]], folder)
+    files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs), *ties, *calibration])
     return OnnxGraph(
         parent=loaded.digest,
         stage="export",
         dims=loaded.dims,
         sample_count=len(feeds),
+        calibration_count=len(calibration),
         made_by="onnx",
         notes=tuple(notes),
         files=files,

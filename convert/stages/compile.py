@@ -7,23 +7,28 @@ exists, is new and is not empty.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 
+import msgspec
+
 from artifacts.digest import FileEntry, file_entries
 from artifacts.runner import Finished, one_of, run_process
 from convert.backends import load_backend
-from convert.backends.base import LOG, MODEL_IN, OUT, Backend, Compiled, Missing, Runner, Toolchain
-from convert.errors import CompileFailed, ResourceLimit, ToolchainMissing
+from convert.backends.base import LOG, MODEL_IN, OUT, SOC, Backend, Compiled, Missing, Runner, Toolchain
+from convert.diagnosis.places import place_of
+from convert.errors import CompileFailed, ResourceLimit, ToolchainMissing, UsageError
+from convert.launcher import launched
 from convert.links import link_or_copy
 from convert.values import CheckedGraph, CompiledArtifact, CompileOptions, Note, OnnxGraph, Plan
-from op_registry.targets import find_target
+from op_registry.targets import find_target, members_of
 
-LOG_TAIL = 4 << 20
-"""How much of a log's end is read for the diagnosis."""
+LOG_TAIL = 6 << 20
+"""How much of a log's end is read for the diagnosis: all that the process runner keeps of one."""
 PLACES = Path(tempfile.gettempdir()) / f"model-convert-{os.getuid()}-compilers"
 """Locks of the places for compilers, one folder for this user on this machine."""
 HAZARDOUS = ("fp16", "bf16", "mixed")
@@ -39,7 +44,8 @@ def compile_graph(
 
     Raises:
 
-    - :class:`UsageError` (CNV-2071 … CNV-2075) for options that the backend or the target does not take;
+    - :class:`UsageError` (CNV-2071 … CNV-2075) for options that the backend or the target does not take, CNV-2310 for
+      a family whose exact SoC nobody told;
     - :class:`ToolchainMissing` (CNV-6001) where the toolchain is not on this machine;
     - :class:`CompileFailed`: CNV-7001 ONNX Runtime refused the graph, CNV-7002 the compiler failed (or a code of the
       backend's own), CNV-7003 it left no usable output, CNV-7004 ``checked`` is of another graph;
@@ -52,17 +58,17 @@ def compile_graph(
             hint="check the graph again and compile that one; this is how a stage's result is kept from a mix-up",
         )
     backend, toolchain = find_toolchain(options, os.environ)
-    plan = backend.plan(graph, find_target(options.target), options, toolchain)
+    plan = with_soc(backend.plan(graph, find_target(options.target), options, toolchain), options, toolchain)
     prepare_folder(graph, plan, folder)
     compiled = backend.compile(
         plan, graph, folder, runner_for(options.timeout, folder, options.launcher, options.compilers)
     )
-    _check_outcome(backend, plan, compiled, folder)
+    _check_outcome(backend, plan, compiled, graph, folder)
     names = _collected(plan, compiled, folder)
     return CompiledArtifact(
         parent=checked.digest,
         target=options.target,
-        soc=options.soc,
+        soc=soc_of(plan, options, toolchain),
         backend=backend.name,
         precision=options.precision,
         plan=plan,
@@ -73,16 +79,77 @@ def compile_graph(
     )
 
 
+def probe_toolchain(options: CompileOptions, environment: Mapping[str, str]) -> tuple[Backend, Toolchain | Missing]:
+    """The backend of a request, and its toolchain or what is missing.
+
+    Where a launcher is set, the toolchain is on its other side. A backend that can't ask there only says what this
+    machine lacks, and then it is taken on trust.
+    """
+    backend = load_backend(options.backend)
+    told = {"CONVERT_SOC": options.soc, "CONVERT_LAUNCHER": shlex.join(options.launcher)}
+    seen = {**environment, **{name: text for name, text in told.items() if text}}
+    found = backend.probe(find_target(options.target), seen)
+    if isinstance(found, Missing) and options.launcher and not found.asked:
+        assumed = backend.assumed()
+        found = Toolchain(
+            name=assumed.name,
+            version=options.toolchain_version or assumed.version,
+            details={**assumed.details, "launcher": shlex.join(options.launcher)},
+        )
+    return backend, found
+
+
 def find_toolchain(options: CompileOptions, environment: Mapping[str, str]) -> tuple[Backend, Toolchain]:
-    """The backend of a request and its toolchain on this machine.
+    """The backend of a request and its toolchain on this machine, or behind the launcher.
 
     Raises :class:`ToolchainMissing` CNV-6001 where it is not here.
     """
-    backend = load_backend(options.backend)
-    found = backend.probe(find_target(options.target), environment)
+    backend, found = probe_toolchain(options, environment)
     if isinstance(found, Missing):
         raise ToolchainMissing("CNV-6001", f"{found.name} is not on this machine: {found.reason}", hint=found.hint)
     return backend, found
+
+
+def soc_of(plan: Plan, options: CompileOptions, toolchain: Toolchain) -> str:
+    """The exact SoC that a plan is for: as the plan says, as the request says, or the card found; empty: not told."""
+    told = plan.needs.get("soc", "") or options.soc or toolchain.details.get("soc", "")
+    return "" if told == SOC else told
+
+
+def with_soc(plan: Plan, options: CompileOptions, toolchain: Toolchain) -> Plan:
+    """A plan for a toolchain that is here, with the SoC at its places. Raises CNV-2310 where it is unknown."""
+    if not has_soc_places(plan):
+        return plan
+    soc = soc_of(plan, options, toolchain)
+    if not soc:
+        raise soc_unknown(options.target)
+    return put_soc(plan, soc)
+
+
+def soc_unknown(target: str) -> UsageError:
+    """The error for a family whose exact SoC nobody told."""
+    members = ", ".join(member.name for member in members_of(find_target(target)))
+    return UsageError(
+        "CNV-2310",
+        f"{target} is a family, and which of its parts the card is could not be found out",
+        hint=f"say it with --soc, or as the setting `soc`: {members}",
+    )
+
+
+def has_soc_places(plan: Plan) -> bool:
+    """Whether a plan leaves the SoC open."""
+    return any(SOC in text for text in (*plan.argv, *plan.files.values(), *plan.environment.values()))
+
+
+def put_soc(plan: Plan, soc: str) -> Plan:
+    """The plan with the SoC at its places."""
+    return msgspec.structs.replace(
+        plan,
+        argv=tuple(word.replace(SOC, soc) for word in plan.argv),
+        environment={name: text.replace(SOC, soc) for name, text in plan.environment.items()},
+        files={name: text.replace(SOC, soc) for name, text in plan.files.items()},
+        needs={**plan.needs, "soc": soc},
+    )
 
 
 def prepare_folder(graph: OnnxGraph, plan: Plan, folder: Path) -> None:
@@ -104,19 +171,18 @@ def runner_for(timeout: float, folder: Path, launcher: Sequence[str] = (), compi
     def run(argv: Sequence[str], *, environment: Mapping[str, str] | None = None, log: str = LOG) -> Finished:
         with one_of(compilers, PLACES) if compilers else nullcontext() as place:
             return run_process(
-                argv,
+                launched(launcher, argv, environment or {}, folder),
                 folder=folder,
                 log=folder / log,
                 timeout=timeout,
                 environment=environment,
-                launcher=launcher,
                 hold=() if place is None else (place,),
             )
 
     return run
 
 
-def _check_outcome(backend: Backend, plan: Plan, compiled: Compiled, folder: Path) -> None:
+def _check_outcome(backend: Backend, plan: Plan, compiled: Compiled, graph: OnnxGraph, folder: Path) -> None:
     finished = compiled.finished
     if finished is not None and finished.timed_out:
         raise ResourceLimit(
@@ -127,8 +193,9 @@ def _check_outcome(backend: Backend, plan: Plan, compiled: Compiled, folder: Pat
     if compiled.failure:
         diagnosis = backend.diagnose(read_tail(folder / LOG) or compiled.failure, plan)
         cause = diagnosis.cause if diagnosis.known else f"{compiled.failure}: {diagnosis.cause}".rstrip(": ")
-        nodes = f" (nodes: {', '.join(diagnosis.nodes)})" if diagnosis.nodes else ""
-        raise CompileFailed(diagnosis.code, f"{cause}{nodes}", hint=diagnosis.hint)
+        place = place_of(diagnosis, graph, folder)
+        small = f"; {place.cut} holds just that, with inputs {place.cut_inputs}" if place.cut else ""
+        raise CompileFailed(diagnosis.code, f"{cause}{place.words()}", hint=f"{diagnosis.hint}{small}")
 
 
 def _collected(plan: Plan, compiled: Compiled, folder: Path) -> list[str]:
@@ -161,7 +228,7 @@ def _entries(graph: OnnxGraph, folder: Path, names: Sequence[str]) -> tuple[File
 
 
 def read_tail(log: Path) -> str:
-    """The end of a log, at most 4 MiB of it; empty where there is none."""
+    """The end of a log, at most 6 MiB of it; empty where there is none."""
     if not log.is_file():
         return ""
     with log.open("rb") as stream:

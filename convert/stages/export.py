@@ -19,7 +19,7 @@ from onnx import ModelProto
 from convert.arrays import Array, load_npz
 from convert.constancy import constancy_notes
 from convert.errors import ExportError, LoadError, UsageError
-from convert.graphs import MODEL, facts, model_entries, opset_of, write_model, write_samples
+from convert.graphs import MODEL, carry_calibration, facts, model_entries, opset_of, write_model, write_samples
 from convert.loading.torch_models import Call, OpenModel, open_model, sample_calls
 from convert.lowering import LoweringRefused, lower
 from convert.normalize import NameMismatch, normalize_export
@@ -192,7 +192,8 @@ def _attempt(
     outputs = run_samples(folder / MODEL, feeds, exact_settings(folder / MODEL))
     ties = write_ties(proto, folder / MODEL, feeds)
     count = _check_against_torch(samples.runs, outputs, [load_npz(folder / name) for name in ties])
-    files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs), *ties])
+    calibration = carry_calibration(loaded, [spec.name for spec in described["inputs"]], folder)
+    files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs), *ties, *calibration])
     notes = [*constancy_notes(folder / MODEL, feeds, outputs, samples.runs[0].names), *count.notes("torch")]
     notes += [*_notes(loaded, samples, described, refusals, exporter, reached)]
     return OnnxGraph(
@@ -200,6 +201,7 @@ def _attempt(
         stage="export",
         dims=loaded.dims,
         sample_count=len(feeds),
+        calibration_count=len(calibration),
         made_by=exporter,
         notes=tuple(notes),
         files=files,

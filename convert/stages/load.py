@@ -40,11 +40,22 @@ def load_model(options: LoadOptions, folder: Path) -> LoadedModel:
     texts, dims = parse_inputs(options.inputs), parse_dims(options.dims)
     file = identify(Path(options.path))
     given = read_samples(options.samples) if options.samples else []
+    calibration = read_samples(options.calibration) if options.calibration else []
     if file.format == "onnx":
-        return _load_onnx(file, given, texts, dims, seed=options.seed, folder=folder)
+        loaded = _load_onnx(file, given, texts, dims, seed=options.seed, folder=folder)
+        feeds = onnx_feeds(loaded.inputs, calibration, texts, dims, options.seed).feeds if calibration else []
+        return _with_calibration(loaded, feeds, folder)
     if file.container == "zip":
         check_sums(Path(file.path), file.bytes)
-    return _load_torch(file, options, given, texts, dims, folder=folder)
+    return _load_torch(file, options, given, texts, dims, calibration=calibration, folder=folder)
+
+
+def _with_calibration(loaded: LoadedModel, feeds: Sequence[dict[str, Array]], folder: Path) -> LoadedModel:
+    """The loaded model with inputs to calibrate with, as ``calibration/000.npz``, …"""
+    if not feeds:
+        return loaded
+    files = file_entries(folder, _write_arrays(folder, feeds, "calibration"))
+    return msgspec.structs.replace(loaded, calibration_count=len(feeds), files=tuple(sorted((*loaded.files, *files))))
 
 
 def _load_onnx(
@@ -82,6 +93,7 @@ def _load_torch(
     texts: Sequence[InputText],
     dims: Sequence[DimRange],
     *,
+    calibration: Sequence[Given],
     folder: Path,
 ) -> LoadedModel:
     from convert.loading.repeats import check_repeats
@@ -99,7 +111,9 @@ def _load_torch(
         raise _unknown_inputs(Path(file.path).name, model.signature.described())
     check_repeats(model, found.calls[0], Path(file.path).name)
     names = _write_calls(folder, found, model.signature.positional)
-    return LoadedModel(
+    calls = given_inputs(model, calibration, texts, dims).calls if calibration else []
+    feeds = [dict(zip((spec.name for spec in found.specs), call.leaves(), strict=True)) for call in calls]
+    loaded = LoadedModel(
         folder=str(folder),
         parent=file.sha256,
         format=file.format,
@@ -110,6 +124,7 @@ def _load_torch(
         notes=model.notes + found.notes + (() if found.given else _sampled(len(found.calls))),
         files=file_entries(folder, names),
     )
+    return _with_calibration(loaded, feeds, folder)
 
 
 def _unknown_inputs(name: str, parameters: str) -> UsageError:
@@ -126,8 +141,8 @@ def _sampled(count: int) -> tuple[Note, ...]:
     )
 
 
-def _write_arrays(folder: Path, feeds: Sequence[dict[str, Array]]) -> list[str]:
-    names = [f"samples/{index:03d}.npz" for index in range(len(feeds))]
+def _write_arrays(folder: Path, feeds: Sequence[dict[str, Array]], kind: str = "samples") -> list[str]:
+    names = [f"{kind}/{index:03d}.npz" for index in range(len(feeds))]
     for name, feed in zip(names, feeds, strict=True):
         save_npz(folder / name, feed)
     return names

@@ -1,7 +1,8 @@
 """validate: ``CompiledArtifact ─▶ ValidationReport``. Runs the artifact on every sample and measures, without judging.
 
 Samples and reference outputs are those of the graph. They are read, run and compared one after another, so that the
-memory needed does not grow with their number.
+memory needed does not grow with their number. Where nothing here runs the artifact, outputs that were measured on a
+device elsewhere, or the forecast, take the place of a run.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from convert.backends import load_backend
 from convert.backends.base import CannotRun, Ran, RunRequest
 from convert.compare import Compared, compare_outputs, fold
 from convert.errors import GateFailed, ToolchainMissing
+from convert.evidence import Evidence
+from convert.handoff.measured import read_measured
 from convert.stages.compile import runner_for
 from convert.ties import TieCount, read_ties
 from convert.user_metrics import load_metrics
-from convert.values import CompiledArtifact, Note, OnnxGraph, ValidateOptions, ValidationReport, to_json
+from convert.values import CompiledArtifact, Forecast, Note, OnnxGraph, ValidateOptions, ValidationReport, to_json
 
 if TYPE_CHECKING:
     from convert.arrays import Array
@@ -40,19 +43,38 @@ def validate_artifact(
     - :class:`GateFailed` (CNV-8061) where a sample or its reference can't be read;
     - :class:`UsageError` (CNV-2055, CNV-2056) for a user's metric that can't be loaded or fails.
     """
+    return validate_with(graph, artifact, options, Evidence(), folder)
+
+
+def validate_with(
+    graph: OnnxGraph, artifact: CompiledArtifact, options: ValidateOptions, evidence: Evidence, folder: Path
+) -> ValidationReport:
+    """:func:`validate_artifact`, with what may stand in for a run: measured outputs before, the forecast after it.
+
+    Raises what it raises, and :class:`UsageError` (CNV-2305) for measured outputs that can't be used.
+    """
     metrics = load_metrics(options.metrics)
     samples = _Samples(graph)
     folder.mkdir(parents=True, exist_ok=True)
-    ran = _start(graph, artifact, samples, folder)
+    if evidence.measured is not None:
+        ran: Ran | CannotRun = read_measured(graph, evidence.measured)
+    else:
+        ran = _start(graph, artifact, samples, options, folder)
+    if isinstance(ran, CannotRun):
+        if evidence.forecast is None:
+            raise _nothing_runs(artifact, ran)
+        return _forecast_report(artifact, evidence.forecast, ran, folder)
 
     ties = TieCount([spec.name for spec in graph.outputs])
+    outputs_of = ran.outputs
+    output_names = ran.output_names
 
     def compared() -> Iterator[Sequence[Compared]]:
         names = [spec.name for spec in graph.outputs]
-        for number, outputs in enumerate(ran.outputs):
+        for number, outputs in enumerate(outputs_of):
             reference = samples.reference(number)
             settled = ties.settle(reference, outputs, read_ties(graph, number))
-            yield compare_outputs(reference, settled, names, candidate_names=ran.output_names, user=metrics)
+            yield compare_outputs(reference, settled, names, candidate_names=output_names, user=metrics)
 
     comparison = fold(compared(), inputs_differ=samples.differ())
     (folder / PICTURES).write_bytes(to_json(comparison.pictures))
@@ -68,17 +90,40 @@ def validate_artifact(
     )
 
 
-def _start(graph: OnnxGraph, artifact: CompiledArtifact, samples: _Samples, folder: Path) -> Ran:
+def _start(
+    graph: OnnxGraph, artifact: CompiledArtifact, samples: _Samples, options: ValidateOptions, folder: Path
+) -> Ran | CannotRun:
     backend = load_backend(artifact.backend)
     request = RunRequest(artifact=artifact, graph=graph, folder=folder)
-    ran = backend.run(request, samples.feeds(), runner_for(0.0, folder))
-    if isinstance(ran, CannotRun):
-        raise ToolchainMissing(
-            "CNV-6002",
-            f"nothing on this machine can run the artifact for {artifact.target}: {ran.reason}",
-            hint=ran.hint or "validate on a machine that has the card",
-        )
-    return ran
+    return backend.run(request, samples.feeds(), runner_for(options.timeout, folder, options.launcher))
+
+
+def _nothing_runs(artifact: CompiledArtifact, why: CannotRun) -> ToolchainMissing:
+    return ToolchainMissing(
+        "CNV-6002",
+        f"nothing on this machine can run the artifact for {artifact.target}: {why.reason}",
+        hint=why.hint or "validate on a machine that has the card",
+    )
+
+
+def _forecast_report(artifact: CompiledArtifact, forecast: Forecast, why: CannotRun, folder: Path) -> ValidationReport:
+    """The forecast's metrics as a report that says what they are: an emulation, the artifact itself has not run."""
+    (folder / PICTURES).write_bytes(to_json([]))
+    said = Note(
+        level="warning",
+        text=f"nothing here can run the artifact ({why.reason}): the numbers are the forecast of {forecast.precision},"
+        f" made on this CPU, and {artifact.target} has not spoken yet",
+    )
+    return ValidationReport(
+        parent=artifact.digest,
+        ran_on="forecast",
+        device="emulation on the CPU",
+        outputs=forecast.planned or forecast.outputs,
+        samples=forecast.samples,
+        notes=(said, *forecast.notes),
+        files=(file_entry(folder, PICTURES),),
+        folder=str(folder),
+    )
 
 
 def _host_note(ran: Ran, artifact: CompiledArtifact) -> tuple[Note, ...]:

@@ -127,9 +127,9 @@ def test_rollback_goes_to_the_version_before_and_further_with_each_call(root):
         promote(root, f"net:{version}", move())
     assert rollback(root, "net", move(reason="slow")).version == "1.1.0"
     assert rollback(root, "net", move()).version == "1.0.0"
-    with pytest.raises(RegistryError) as refusal:
+    with pytest.raises(UsageError) as refusal:
         rollback(root, "net", move())
-    assert refusal.value.code == "CNV-9044"
+    assert refusal.value.code == "CNV-2442"
     assert history(root) == ["1.0.0", "1.1.0", "1.2.0", "1.1.0", "1.0.0"]
     promote(root, "net:1.2.0", move())
     assert rollback(root, "net", move()).version == "1.0.0"
@@ -138,7 +138,7 @@ def test_rollback_goes_to_the_version_before_and_further_with_each_call(root):
 def test_rollback_to_a_version_that_the_channel_never_had_fails(root):
     promote(root, "net:1.0.0", move())
     promote(root, "net:1.1.0", move())
-    with pytest.raises(RegistryError, match=r"1\.2\.0 was never in prod"):
+    with pytest.raises(UsageError, match=r"1\.2\.0 was never in prod"):
         rollback(root, "net", move(), to="1.2.0")
     assert rollback(root, "net", move(), to="1.0.0").version == "1.0.0"
 

@@ -18,7 +18,7 @@ RANGES: dict[int, tuple[int, int]] = {
 OLD = (T.INT8, T.UINT8)
 
 
-def _axis_shape(site: Site, name: str, rank: int) -> str:
+def axis_shape(site: Site, name: str, rank: int) -> str:
     """A vector along the quantization axis, shaped so that it broadcasts."""
     shape = site.scope.shape(name)
     if shape is None:
@@ -45,7 +45,7 @@ def _spread(site: Site, name: str) -> str:
     data = site.inp(0)
     if site.attr("block_size", 0):
         return _per_block(site, name, data)
-    return _axis_shape(site, name, site.rank(data))
+    return axis_shape(site, name, site.rank(data))
 
 
 def _wide(site: Site, name: str, dtype: int) -> str:

@@ -1,0 +1,57 @@
+"""The protocol of a backend, for ATC: one short method per question."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convert.backends.atc.compiling import compile_plan
+from convert.backends.atc.plan import make_plan
+from convert.backends.atc.precheck import PreCheck, precheck
+from convert.backends.atc.probe import ASSUMED, NAME, probe_cann
+from convert.backends.base import CannotRun, Compiled, Diagnosis, Missing, Ran, Runner, RunRequest, Toolchain
+from convert.values import CompileOptions, OnnxGraph, Plan
+from op_registry.values import Target
+
+if TYPE_CHECKING:
+    from convert.backends.base import Feeds
+
+
+class AtcBackend:
+    """ATC of CANN 5.1 to 9.2: ``.onnx`` to ``.om``."""
+
+    name = "atc"
+
+    def probe(self, target: Target, environment: Mapping[str, str]) -> Toolchain | Missing:
+        """The toolkit on this machine, its flags, its card, and what its Python lacks."""
+        return probe_cann(target, environment)
+
+    def assumed(self) -> Toolchain:
+        """The version whose operators are assumed, too."""
+        return Toolchain(name=NAME, version=ASSUMED, assumed=True)
+
+    def plan(self, graph: OnnxGraph, target: Target, options: CompileOptions, toolchain: Toolchain) -> Plan:
+        """One call of atc. Raises UsageError CNV-2072 and CNV-2201 to CNV-2207."""
+        return make_plan(graph, target, options, toolchain)
+
+    def compile(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> Compiled:
+        """Run it. Three signs say that it succeeded."""
+        return compile_plan(plan, folder, runner, os.environ)
+
+    def precheck(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> PreCheck:
+        """The toolkit's own word on every operator, in a few seconds and without compiling."""
+        return precheck(plan, folder, runner)
+
+    def run(self, request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | CannotRun:
+        """Run it on this machine's card."""
+        from convert.backends.atc.running import run_artifact
+
+        return run_artifact(request, feeds, runner, os.environ)
+
+    def diagnose(self, log: str, plan: Plan) -> Diagnosis:
+        """The tables of Ascend's errors, in both wordings."""
+        from convert.diagnosis import read_log
+
+        return read_log("atc", log)

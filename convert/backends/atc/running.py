@@ -1,0 +1,333 @@
+"""Running an artifact on the card of this machine: through pyACL, or through ais_bench where only that is installed.
+
+Outputs are taken by order: atc renames them. Loading another part's artifact is told by EE1001 (up to 8.1), EE1003 (8.5
+and 9.0), E10001 (9.2) or the code 507008 (hicann/runtime errcode_manage.cc, hicann/ge om_file_helper.cc).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from convert.backends.atc.aipp import aipp_of
+from convert.backends.atc.ais_bench import MODULE, arguments
+from convert.backends.atc.find import environment_of, find_cann, interpreter
+from convert.backends.atc.flags import flags_in
+from convert.backends.atc.probe import probe_cann
+from convert.backends.base import CannotRun, Missing, Ran, Runner, RunRequest
+from convert.backends.preprocess import Preprocess, image_of, model_values
+from convert.errors import CompileFailed, ResourceLimit
+from convert.values import Note, OnnxGraph
+from op_registry.targets import all_socs, find_target
+
+if TYPE_CHECKING:
+    from convert.backends.base import Array, Feeds
+
+SCRIPT = Path(__file__).with_name("device_run.py")
+LOG = "device.log"
+SLACK = 1 << 16
+TAIL = 1 << 20
+WRONG_SOC = (
+    re.compile(r"EE1001.*supported socVersion=(?P<card>[\w-]+).*?model socVersion=(?P<model>[\w-]+)", re.DOTALL),
+    re.compile(
+        r"EE1003.*value (?P<model>[\w-]+) for parameter omSocVersion is invalid\. Expected value: (?P<card>[\w-]+)"
+    ),
+    re.compile(r"E10001.*Value (?P<model>[\w-]+) for parameter soc_version is invalid(?P<card>)"),
+    re.compile(r"\b507008\b(?P<model>)(?P<card>)"),
+)
+FORMS = {"dynamic_batch_size": "batch", "dynamic_image_size": "image", "dynamic_dims": "dims"}
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What is run: the shapes' form, the input that moves, the steps, and the inputs by name."""
+
+    form: str
+    moving: int
+    names: tuple[str, ...]
+    samples: tuple[str, ...]
+    shapes: tuple[tuple[tuple[int, ...], ...], ...]
+    output_bytes: tuple[int, ...]
+    notes: tuple[Note, ...] = ()
+
+
+def run_artifact(request: RunRequest, feeds: Feeds, runner: Runner, environment: Mapping[str, str]) -> Ran | CannotRun:
+    """Run an artifact on samples, or say why this machine can't.
+
+    Raises :class:`CompileFailed`: CNV-7201 it was compiled for another part, CNV-7005 it fails on the card; and
+    :class:`ResourceLimit` CNV-1001 where the time limit passed.
+    """
+    plan = request.artifact.plan
+    how = aipp_of(plan.files, request.graph)
+    if how is not None and how.image == "yuv420sp":
+        return CannotRun(reason="samples can't be turned into YUV420 images", hint="compare on the device yourself")
+    ways = {"acl": "yes"} if plan.needs.get("launched") else _ways(request, environment)
+    if isinstance(ways, CannotRun):
+        return ways
+    job = _prepare(request, feeds, how)
+    if ways.get("acl") == "yes":
+        device = _through_acl(request, job, runner, environment)
+        outputs = _acl_outputs(request, job)
+    else:
+        device = ways.get("soc", "")
+        outputs = _through_ais_bench(request, job, runner, environment)
+    typed = _typed(outputs, request.graph)
+    return Ran(outputs=typed, ran_on="device", device=device or "Ascend", notes=(*job.notes, *_type_notes(plan.argv)))
+
+
+def _ways(request: RunRequest, environment: Mapping[str, str]) -> dict[str, str] | CannotRun:
+    """What can run it here: ``acl`` and ``ais_bench``, yes or no, and the card's ``soc``."""
+    found = probe_cann(find_target(request.artifact.target), environment)
+    if isinstance(found, Missing):
+        return CannotRun(reason=f"CANN is not on this machine: {found.reason}", hint=found.hint)
+    told = found.details
+    if told["acl"] != "yes" and told["ais_bench"] != "yes":
+        reason = "the Python on PATH has neither acl nor ais_bench"
+        return CannotRun(reason=reason, hint="source CANN's set_env.sh: it puts acl on PYTHONPATH")
+    if not told["soc"] and not told["cards"]:
+        return CannotRun(
+            reason="no Ascend card was found on this machine", hint="run it on a machine that has the card"
+        )
+    wanted = request.artifact.soc or request.artifact.plan.needs.get("soc", "")
+    arches = {part.name: part.arch for part in all_socs()}
+    here = arches.get(told["soc"], "")
+    if here and wanted in arches and arches[wanted] != here:
+        return CannotRun(
+            reason=f"the card here is {told['soc']}, and the artifact is for {wanted}",
+            hint=f"run it on a machine that has {wanted}",
+        )
+    return {**told}
+
+
+# ------------------------------------------------------------------------------------------------------------- samples
+
+
+def _prepare(request: RunRequest, feeds: Feeds, how: Preprocess | None) -> Job:
+    """Write the samples as the artifact takes them."""
+    from convert.arrays import save_npz
+
+    graph, flags = request.graph, flags_in(request.artifact.plan.argv)
+    form = next((FORMS[name] for name in FORMS if name in flags), "static")
+    if "input_shape_range" in flags or (
+        form == "static" and re.search(r"[:,](?:-1\b|\d+~)", flags.get("input_shape", ""))
+    ):
+        form = "ranged"
+    folder = request.folder / "samples"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    names, notes = [], []
+    shapes = []
+    for number, feed in enumerate(feeds):
+        arrays = {spec.name: feed[spec.name] for spec in graph.inputs}
+        if how is not None:
+            image = image_of(arrays[how.input], how)
+            notes += _moved(number, arrays[how.input], model_values(image, how))
+            arrays[how.input] = image
+        names.append(f"samples/{number:03d}.npz")
+        save_npz(request.folder / names[-1], arrays)
+        shapes.append(tuple(tuple(array.shape) for array in arrays.values()))
+    moving = next((i for i, spec in enumerate(graph.inputs) if any(isinstance(dim, str) for dim in spec.shape)), 0)
+    return Job(
+        form=form,
+        moving=moving,
+        names=tuple(spec.name for spec in graph.inputs),
+        samples=tuple(names),
+        shapes=tuple(shapes),
+        output_bytes=_room(graph),
+        notes=tuple(notes),
+    )
+
+
+def _moved(number: int, asked: Array, given: Array) -> list[Note]:
+    """A sample that is not made of 8-bit pixels is told: the card gets other numbers than the reference did."""
+    import numpy as np
+
+    size = float(np.abs(asked).max()) if asked.size else 0.0
+    moved = float(np.abs(given - asked).max()) if asked.size else 0.0
+    if moved <= 1e-3 * max(size, 1e-6):
+        return []
+    text = f"sample {number} is not made of 8-bit pixels: rounding moved it by {moved:.3g}, which the gate will see"
+    return [Note(level="warning", text=text, subject=f"samples/{number:03d}.npz")]
+
+
+def _room(graph: OnnxGraph) -> tuple[int, ...]:
+    """Bytes for each output: those of the largest reference, with some slack."""
+    from convert.arrays import load_npz
+
+    most = [0] * len(graph.outputs)
+    for number in range(graph.sample_count):
+        path = graph.path(f"reference/{number:03d}.npz")
+        for index, array in load_npz(path).items() if path.is_file() else ():
+            most[int(index)] = max(most[int(index)], array.nbytes)
+    return tuple(size + SLACK for size in most) if all(most) else ()
+
+
+# --------------------------------------------------------------------------------------------------------------- pyACL
+
+
+def _through_acl(request: RunRequest, job: Job, runner: Runner, environment: Mapping[str, str]) -> str:
+    """Run the script that stands alone; gives the device's name."""
+    folder = request.folder
+    (folder / "outputs").mkdir(exist_ok=True)
+    shutil.copyfile(SCRIPT, folder / SCRIPT.name)
+    order = {
+        "model": str(request.artifact.path(request.artifact.files[0].name)),
+        "samples": job.samples,
+        "inputs": job.names,
+        "out": "outputs",
+        "form": job.form,
+        "moving": job.moving,
+        "output_bytes": job.output_bytes,
+    }
+    (folder / "job.json").write_text(json.dumps(order), encoding="utf-8")
+    python, added = _python(request, environment)
+    finished = runner([python, SCRIPT.name, "job.json"], environment=added, log=LOG)
+    result = _result(folder / "outputs" / "result.json")
+    if finished.timed_out:
+        raise _too_slow(finished.seconds)
+    if finished.returncode or "error" in result or result.get("samples") != len(job.samples):
+        raise _failed(request, result, _tail(folder / LOG), finished.returncode)
+    return str(result.get("device", ""))
+
+
+def _python(request: RunRequest, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    if request.artifact.plan.needs.get("launched"):
+        return "python3", {}
+    cann = find_cann(environment)
+    added = environment_of(cann, environment) if cann else {}
+    return interpreter({**environment, **added}) or "python3", added
+
+
+def _result(path: Path) -> dict[str, Any]:
+    try:
+        result = json.loads(path.read_bytes()[:TAIL])
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return result if isinstance(result, dict) else {}
+
+
+def _acl_outputs(request: RunRequest, job: Job) -> Iterator[list[Array]]:
+    from convert.arrays import load_npz
+
+    for number in range(len(job.samples)):
+        arrays = load_npz(request.folder / "outputs" / f"{number:03d}.npz")
+        yield [arrays[key] for key in sorted(arrays, key=int)]
+
+
+# ----------------------------------------------------------------------------------------------------------- ais_bench
+
+
+def _through_ais_bench(
+    request: RunRequest, job: Job, runner: Runner, environment: Mapping[str, str]
+) -> Iterator[list[Array]]:
+    """One run of the tool for each sample."""
+    import numpy as np
+
+    from convert.arrays import load_npz
+
+    python, added = _python(request, environment)
+    for number, sample in enumerate(job.samples):
+        arrays = load_npz(request.folder / sample)
+        place = Path("samples") / f"{number:03d}"
+        (request.folder / place).mkdir(exist_ok=True)
+        files = []
+        for index, name in enumerate(job.names):
+            files.append(str(place / f"x{index}.npy"))
+            np.save(request.folder / files[-1], arrays[name], allow_pickle=False)
+        words = arguments(
+            str(request.artifact.path(request.artifact.files[0].name)),
+            files,
+            out="outputs",
+            name=f"{number:03d}",
+            steps=_steps(job, number),
+            sizes=job.output_bytes if job.form == "ranged" else (),
+        )
+        (request.folder / "outputs").mkdir(exist_ok=True)
+        finished = runner([python, "-m", MODULE, *words], environment=added, log=LOG)
+        if finished.timed_out:
+            raise _too_slow(finished.seconds)
+        made = [request.folder / "outputs" / f"{number:03d}" / f"x0_{i}.npy" for i in range(len(request.graph.outputs))]
+        if finished.returncode or not all(path.is_file() for path in made):
+            raise _failed(request, {}, _tail(request.folder / LOG), finished.returncode)
+        yield [np.load(path, allow_pickle=False) for path in made]
+
+
+def _steps(job: Job, number: int) -> list[str]:
+    shapes = job.shapes[number]
+    moving = shapes[job.moving] if shapes else ()
+    if job.form == "batch":
+        return ["--dymBatch", str(moving[0])]
+    if job.form == "image":
+        return ["--dymHW", f"{moving[2]},{moving[3]}"]
+    text = ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(job.names, shapes, strict=True))
+    return {"dims": ["--dymDims", text], "ranged": ["--dymShape", text]}.get(job.form, [])
+
+
+# -------------------------------------------------------------------------------------------------------- types, errors
+
+
+def _typed(outputs: Iterator[list[Array]], graph: OnnxGraph) -> Iterator[list[Array]]:
+    """Floats of another width than the graph's become the graph's: ``output_type`` may have changed them."""
+    for arrays in outputs:
+        yield [
+            array.astype(spec.dtype)
+            if array.dtype.kind == "f" and spec.dtype in ("float32", "float64", "float16")
+            else array
+            for array, spec in zip(arrays, graph.outputs, strict=False)
+        ] + list(arrays[len(graph.outputs) :])
+
+
+def _type_notes(argv: tuple[str, ...]) -> tuple[Note, ...]:
+    kind = flags_in(argv).get("output_type", "")
+    return (
+        (Note(text=f"the artifact gives its outputs as {kind}; they were compared in the graph's own type"),)
+        if kind
+        else ()
+    )
+
+
+def _tail(log: Path) -> str:
+    if not log.is_file():
+        return ""
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - TAIL))
+        return stream.read().decode("utf-8", "replace")
+
+
+def _too_slow(seconds: float) -> ResourceLimit:
+    return ResourceLimit(
+        "CNV-1001",
+        f"the artifact ran longer than the limit and was stopped after {seconds:.0f} s",
+        hint="look at the card (npu-smi info), or raise --timeout",
+    )
+
+
+def _failed(request: RunRequest, result: Mapping[str, Any], log: str, status: int) -> CompileFailed:
+    error = result.get("error")
+    told = error if isinstance(error, dict) else {}
+    text = f"{told.get('text', '')}\n{told.get('call', '')} returned {told.get('code', '')}\n{log}"
+    artifact = request.artifact
+    for pattern in WRONG_SOC:
+        if match := pattern.search(text):
+            card = f" ({match['card']})" if match["card"] else ""
+            made = match["model"] or artifact.soc or artifact.target
+            return CompileFailed(
+                "CNV-7201",
+                f"the artifact was compiled for {made}, and the card here{card} does not load it",
+                hint=f"compile for this card: --soc {match['card'] or 'with the name that npu-smi info shows'}",
+            )
+    from convert.diagnosis import read_log
+
+    diagnosis = read_log("atc", text)
+    what = f"{told['call']} returned {told['code']}" if told else f"its runner ended with {status}"
+    return CompileFailed(
+        "CNV-7005",
+        f"the artifact for {artifact.target} fails on the card: {what}"
+        + (f": {diagnosis.cause}" if diagnosis.known else ""),
+        hint=diagnosis.hint if diagnosis.known else f"read {LOG}; `npu-smi info` shows the card's health",
+    )

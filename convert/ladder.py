@@ -1,0 +1,70 @@
+"""``--precision auto``: a target's precisions from fastest to safest, and the first whose forecast keeps the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from convert.values import Forecast, Precision
+from op_registry.values import Target
+
+FASTEST_FIRST: tuple[Precision, ...] = ("int8", "fp16", "bf16", "mixed", "fp32")
+TAKES_PAIRS = ("onnxruntime", "tensorrt")
+"""Backends whose compiler reads int8 as pairs of QuantizeLinear and DequantizeLinear in the graph."""
+NARROW = {"mixed": "fp16"}
+"""The precision that a target must have for another one."""
+
+
+class Rung(msgspec.Struct, frozen=True, kw_only=True):
+    """One precision of the ladder: how it was judged, and why. ``worst``: the highest relative L2 of an output."""
+
+    precision: Precision
+    state: Literal["chosen", "fails", "skipped", "not tried"]
+    reason: str = ""
+    worst: float | None = None
+    keep: int = 0
+
+
+def precisions_of(target: Target) -> Iterator[tuple[Precision, str]]:
+    """The target's precisions, fastest first, each with why it can't be tried (empty: it can)."""
+    for precision in FASTEST_FIRST:
+        state = target.precisions.get(NARROW.get(precision, precision), "no")
+        if state in ("yes", "partial"):
+            yield precision, ""
+        else:
+            yield precision, f"{target.name}: {state}" if state == "unknown" else f"{target.name} does not have it"
+
+
+def judged(precision: Precision, forecast: Forecast) -> Rung:
+    """The rung of a forecast: chosen where the gate holds, for mixed with its plan."""
+    holds = holds_with_plan(forecast)
+    outputs = forecast.planned if forecast.keep else forecast.outputs
+    worst = max((output.rel_l2 for output in outputs if output.rel_l2 is not None), default=None)
+    keep = len(forecast.keep)
+    if holds:
+        reason = f"the gate holds with {keep} nodes in fp32" if keep else "the gate holds"
+        return Rung(precision=precision, state="chosen", reason=reason, worst=worst, keep=keep)
+    node = forecast.guilty[0] if forecast.guilty else None
+    blamed = f"{node.op} {node.node}: {node.reasons[0]}" if node is not None and node.reasons else ""
+    told = [note.text for note in forecast.notes if note.level == "warning"]
+    return Rung(precision=precision, state="fails", reason=blamed or (told[0] if told else ""), worst=worst)
+
+
+def holds_with_plan(forecast: Forecast) -> bool:
+    """Whether the gate holds as it stands, or with the nodes of the plan kept."""
+    return forecast.holds or bool(forecast.plan_holds)
+
+
+def accumulation(target: Target | None) -> Literal["", "fp32"]:
+    """What a target's reductions sum in. ONNX Runtime's CPU has no narrow reductions and sums in float32.
+
+    Source: the kernels that ONNX Runtime registers (``convert.precision.kernels``). Of the others nothing public says.
+    """
+    return "fp32" if target is not None and target.arch == "cpu" else ""
+
+
+def ladder_text(rungs: tuple[Rung, ...]) -> str:
+    """The ladder in one line, for people: ``int8 skipped, fp16 fails, mixed chosen``."""
+    return ", ".join(f"{rung.precision} {rung.state}" for rung in rungs if rung.state != "not tried")

@@ -1,0 +1,102 @@
+"""Emulated models: the fp32 graph with every stored value rounded, computing in float32 between the roundings.
+
+It is the caster's own work (``convert.precision.caster``) with a policy that computes everything wide, so that what a
+forecast keeps in fp32 is what a compiled mixed graph keeps.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
+
+from convert.arrays import Array
+from convert.bigmodel import external_tensors, graphs_in, is_external, nbytes, place_weights
+from convert.ort import SessionSettings, open_session, run_session
+from convert.precision.caster import Caster
+from convert.precision.policy import POLICIES
+from convert.precision.probes import Probe, Reading, readings
+from convert.precision.types import plain_domain
+from convert.values import Precision
+
+POLICY: Mapping[Precision, str] = {"fp16": "as_fp16", "mixed": "as_fp16", "bf16": "as_bf16"}
+NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+WIDEN_UP_TO = 256 << 20
+"""Rounded weights are widened ahead of the run up to this many bytes; bigger ones in every run, to save memory."""
+
+
+def emulated(model: ModelProto, precision: Precision, keep: frozenset[str]) -> ModelProto:
+    """A copy of a prepared model that rounds like a precision; nodes of ``keep`` compute and store float32."""
+    made: ModelProto = ModelProto.FromString(model.SerializeToString())
+    opsets = {plain_domain(entry.domain): entry.version for entry in made.opset_import}
+    Caster(POLICIES[POLICY[precision]], opsets, keep).cast_graph(made.graph)
+    _widen_weights(made.graph)
+    return made
+
+
+def _widen_weights(graph: GraphProto) -> None:
+    """Do the casts of rounded weights once and for all, where there is memory for it (in place)."""
+    narrow = {t.name: t for t in graph.initializer if t.data_type in NARROW and not is_external(t)}
+    if 2 * sum(nbytes(tensor) for tensor in narrow.values()) > WIDEN_UP_TO:
+        return
+    outputs = {value.name for value in graph.output}
+    nodes = []
+    for node in graph.node:
+        wide = node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT and node.output[0] not in outputs
+        if wide and node.input[0] in narrow:
+            values = numpy_helper.to_array(narrow[node.input[0]]).astype(np.float32)
+            graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
+        else:
+            nodes.append(type(node).FromString(node.SerializeToString()))
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+class Observed:
+    """One run: the model's own outputs in order, and what each probe told."""
+
+    def __init__(self, outputs: list[Array], told: dict[str, Reading]) -> None:
+        self.outputs = outputs
+        self.readings = told
+
+
+class Watched:
+    """A model with probes, opened in ONNX Runtime; ``close`` removes its files.
+
+    ``weights``: the folder that external weights lie in. ``scratch``: a folder for files of this model alone.
+    """
+
+    def __init__(
+        self, model: ModelProto, probes: Sequence[Probe], outputs: int, *, weights: Path, scratch: Path
+    ) -> None:
+        self._probes = tuple(probes)
+        self._outputs = outputs
+        self._scratch = scratch
+        # Nodes that stand for one node share its name, which ONNX Runtime refuses.
+        for node in (node for graph in graphs_in(model.graph) for node in graph.node):
+            node.name = ""
+        settings = SessionSettings(level="all", big=bool(external_tensors(model)))
+        source: Path | bytes
+        if settings.big:
+            scratch.mkdir(parents=True, exist_ok=True)
+            source = scratch / "model.onnx"
+            place_weights(model, weights, scratch / "model.onnx.data")
+            source.write_bytes(model.SerializeToString())
+        else:
+            source = model.SerializeToString()
+        self._session = open_session(source, settings)
+        self._names = [value.name for value in self._session.get_outputs()]
+
+    def run(self, feed: Mapping[str, Array]) -> Observed:
+        """Run once. Raises :class:`convert.ort.SessionFailed`."""
+        answer = run_session(self._session, feed)
+        told = dict(readings(self._probes, dict(zip(self._names, answer, strict=True))))
+        return Observed(answer[: self._outputs], told)
+
+    def close(self) -> None:
+        """Let go of the session and remove its files."""
+        del self._session
+        shutil.rmtree(self._scratch, ignore_errors=True)

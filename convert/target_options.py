@@ -1,0 +1,168 @@
+"""What a request asks of one target: precision, SoC, toolchain version; and what means nothing there is refused.
+
+Everything here is decided before anything runs, for all targets at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from artifacts.digest import canonical_json
+from convert.backends.base import Missing, Toolchain
+from convert.errors import EXPECTED, UsageError
+from convert.request import Request
+from convert.settings import Settings
+from convert.values import Precision
+from op_registry.errors import UnknownVersion
+from op_registry.targets import LITERAL_FIRST_GENERATION, find_soc, find_target
+from op_registry.values import Target
+from op_registry.vendors import all_vendors, resolve_version
+
+PREPROCESSING = ("atc",)
+"""Backends whose compiler prepares images itself. One of another distribution is asked by its ``preprocesses``."""
+PREPROCESS_BYTES = 1 << 16
+
+
+def precision_of(request: Request, target: Target) -> Precision:
+    """The precision asked for, or the target's default."""
+    return cast(Precision, msgspec.convert(request.precision or target.default_precision, Precision))
+
+
+def soc_asked(target: Target, request: Request, settings: Settings) -> str:
+    """The exact SoC: that of ``--soc`` where it is a part of this target, else that of the settings; empty: neither.
+
+    The literal first-generation part is asked for by ``--soc`` alone; a setting is about this machine's own card.
+    """
+    for text in (request.soc, settings.soc):
+        if text and (soc := part_of(target, text)):
+            return soc
+    return ""
+
+
+def part_of(target: Target, text: str) -> str:
+    """The name of the part that a text means, where it belongs to a target; empty where it doesn't."""
+    try:
+        soc = find_soc(target, text).name
+    except EXPECTED:
+        return ""
+    if target.kind == "soc":
+        return soc if soc == target.name else ""
+    literal = soc == LITERAL_FIRST_GENERATION == target.name
+    return soc if soc in target.members or literal else ""
+
+
+def check_request(request: Request, targets: Sequence[Target]) -> None:
+    """Refuse options that mean nothing for the targets asked for.
+
+    Raises :class:`UsageError`: CNV-2307 a ``--soc`` that is no part of any of them, CNV-2308 a ``--toolchain-version``
+    that none of them has, CNV-2309 a ``--preprocess`` that none of their compilers takes, CNV-2312 a ``--gate-on``
+    that is one of them.
+    """
+    named = ", ".join(target.name for target in targets)
+    if request.soc and not any(part_of(target, request.soc) for target in targets):
+        parts = [name for target in targets for name in (target.members or (target.name,))]
+        raise UsageError(
+            "CNV-2307",
+            f"--soc {request.soc} is no part of {named}",
+            hint=f"parts: {', '.join(parts[:12])}" if parts else "leave --soc out",
+        )
+    if request.toolchain_version:
+        _check_version(request.toolchain_version, targets, named)
+    if request.preprocess and not any(takes_preprocessing(target.backend) for target in targets):
+        raise UsageError(
+            "CNV-2309",
+            f"--preprocess means nothing for {named}: no compiler of theirs prepares images",
+            hint=f"it serves targets of {', '.join(PREPROCESSING)}; elsewhere put the preprocessing into the model",
+        )
+    if request.gate_on and find_target(request.gate_on) in targets:
+        raise UsageError(
+            "CNV-2312",
+            f"--gate-on {request.gate_on} is the target itself",
+            hint="name another target that judges the graph beforehand, such as migraphx-ref",
+        )
+
+
+def _check_version(text: str, targets: Sequence[Target], named: str) -> None:
+    """At least one target must have such a toolchain version."""
+    refusals = []
+    for target in targets:
+        vendor = all_vendors()[target.vendor]
+        if target.backend in ("", "onnxruntime"):
+            refusals.append(f"nothing is known of {vendor.toolchain or target.name} by version")
+            continue
+        try:
+            resolve_version(vendor, text)
+        except UnknownVersion as error:
+            refusals.append(f"{error.message} ({error.hint})")
+        else:
+            return
+    raise UsageError(
+        "CNV-2308",
+        f"--toolchain-version {text} means nothing for {named}: {'; '.join(dict.fromkeys(refusals))}",
+        hint="leave it out, or give a version of the target's own toolchain; `convert ops list` shows them",
+    )
+
+
+def takes_preprocessing(backend: str) -> bool:
+    """Whether a backend's compiler prepares images itself."""
+    from convert.backends import BACKENDS, load_backend
+
+    if backend in BACKENDS or not backend:
+        return backend in PREPROCESSING
+    return bool(getattr(load_backend(backend), "preprocesses", False))
+
+
+def judged_version(target: Target, asked: str, found: Toolchain | Missing | None) -> str:
+    """The toolchain version that operators are judged for: asked for, else the one here, else the usual one (empty)."""
+    vendor = all_vendors()[target.vendor]
+    if asked:
+        return asked
+    if not isinstance(found, Toolchain) or target.backend == "onnxruntime" or not vendor.era:
+        return ""
+    try:
+        return resolve_version(vendor, found.version)
+    except UnknownVersion:
+        return ""
+
+
+def same_version(target: Target, asked: str, here: str) -> bool:
+    """Whether a version that was asked for is the one that is here: ``8.1`` means ``8.1.RC1``, too."""
+    vendor = all_vendors()[target.vendor]
+    with contextlib.suppress(UnknownVersion):
+        asked, here = resolve_version(vendor, asked), resolve_version(vendor, here)
+    left, right = asked.casefold().split("."), here.casefold().split(".")
+    short = min(len(left), len(right))
+    return left[:short] == right[:short]
+
+
+def parse_preprocess(text: str) -> str:
+    """``--preprocess``, a JSON object or the path of a file with one, as canonical JSON.
+
+    Raises :class:`UsageError` CNV-2309.
+    """
+    if not text:
+        return ""
+    try:
+        path = Path(text)
+        if not text.lstrip().startswith("{") and path.stat().st_size <= PREPROCESS_BYTES:
+            text = path.read_text(encoding="utf-8")
+        document: Any = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise _bad_preprocess(str(error)) from error
+    if not isinstance(document, dict) or len(text) > PREPROCESS_BYTES:
+        raise _bad_preprocess("it is no JSON object")
+    return canonical_json(document).decode()
+
+
+def _bad_preprocess(why: str) -> UsageError:
+    return UsageError(
+        "CNV-2309",
+        f"--preprocess can't be read: {why}",
+        hint='give a JSON object or a file with one, such as {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}',
+    )

@@ -1,0 +1,81 @@
+"""Compilers behind a launcher: in a container, by ssh, by a scheduler."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+from handoff_kit import Machine
+
+from convert.errors import UsageError
+from convert.launcher import launched, parse_launcher
+
+FOLDER = Path("/work/a b")
+ARGV = ["atc", "--input_shape=x:1,3;y:2", "--output=out/model"]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "wanted"),
+    [
+        ("", ARGV),
+        ("srun -p npu", ["srun", "-p", "npu", *ARGV]),
+        ("docker run -v {folder}:{folder} -w {folder} cann",
+         ["docker", "run", "-v", "/work/a b:/work/a b", "-w", "/work/a b", "cann", *ARGV]),
+        ("ssh build7", ["ssh", "build7", f"cd '/work/a b' && {shlex.join(ARGV)}"]),
+        ("ssh build7 'source env.sh && cd {folder} && {command}'",
+         ["ssh", "build7", f"source env.sh && cd '/work/a b' && {shlex.join(ARGV)}"]),
+    ],
+)  # fmt: skip
+def test_a_launcher_is_put_before_the_command_with_its_places_filled_in(launcher: str, wanted: list[str]) -> None:
+    assert launched(parse_launcher(launcher), ARGV, {}, FOLDER) == wanted
+
+
+def test_variables_are_set_on_the_other_side() -> None:
+    assert launched(["srun"], ARGV, {"B": "2 3", "A": "1"}, FOLDER) == ["srun", "env", "A=1", "B=2 3", *ARGV]
+    assert launched([], ARGV, {"B": "2"}, FOLDER) == ARGV
+
+
+def test_an_open_quote_is_refused() -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_launcher("ssh build7 'cd {folder}")
+    assert refusal.value.code == "CNV-2311"
+
+
+def entering(folder: Path, name: str, cann: dict[str, str], body: str) -> Path:
+    """A program that enters another world: no variable of ours but those of the toolkit there."""
+    kept = " ".join(f"{key}={shlex.quote(value)}" for key, value in cann.items())
+    path = folder / name
+    path.write_text(f"#!/bin/bash\nclean=(env -i HOME=/ {kept})\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "arguments"),
+    [
+        ("docker", 'cd "$2" && exec "${clean[@]}" "${@:3}"', "-w {folder}"),
+        ("ssh", 'cd / && exec "${clean[@]}" sh -c "$2"', "build7"),
+        ("srun", 'exec "${clean[@]}" "$@"', ""),
+    ],
+)
+def test_the_toolkit_behind_a_launcher_compiles_into_our_folder(
+    machine: Machine, mlp: Path, tmp_path: Path, cann: dict[str, str], name: str, body: str, arguments: str
+) -> None:
+    program = entering(tmp_path, name, cann, body)
+    machine.settings = msgspec.structs.replace(machine.settings, launcher=f"{program} {arguments}".strip())
+    ended = machine.convert(mlp, "Ascend910B", soc="Ascend910B3", publish=False, use_cache=False)
+    (target,) = ended.targets
+    assert target.error is None
+    assert (target.status, target.soc, target.toolchain) == ("built", "Ascend910B3", {"CANN": "8.5.0"})
+    assert target.artifact is not None and Path(target.artifact.path).stat().st_size > 0
+    assert target.report is not None and target.report.ran_on in ("device", "forecast")
+
+
+def test_a_launcher_that_leads_nowhere_is_a_missing_toolchain(machine: Machine, mlp: Path, tmp_path: Path) -> None:
+    program = entering(tmp_path, "docker", {}, 'exec "${clean[@]}" PATH=/usr/bin:/bin "$@"')
+    machine.settings = msgspec.structs.replace(machine.settings, launcher=str(program))
+    ended = machine.convert(mlp, "Ascend910B", soc="Ascend910B3")
+    assert (ended.status, ended.exit_code) == ("handoff", 6)
+    assert ended.error is not None and "does not answer" in ended.error["message"]

@@ -1,0 +1,293 @@
+"""Whole conversions through the command line, with the stand-ins on PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from migraphx_requests import BACKEND, tiny_model
+
+from artifacts.digest import file_entries
+from convert.arrays import save_npz
+from convert.backends.base import CannotRun, Missing, RunRequest
+from convert.errors import CompileFailed
+from convert.graphs import facts
+from convert.ort import run_samples
+from convert.stages.compile import compile_graph, runner_for
+from convert.values import CheckedGraph, CompiledArtifact, CompileOptions, DimRange, OnnxGraph, Support
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for this file: what comes before the compiler is done once."""
+    return tmp_path_factory.mktemp("places")
+
+
+@pytest.fixture
+def convert(places: Path, tmp_path: Path):
+    def run(*words: object) -> tuple[int, Any]:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "CONVERT_CACHE_DIR": str(places / "cache"),
+            "CONVERT_REGISTRY": str(tmp_path / "registry"),
+            "CONVERT_OUT": str(tmp_path / "converted"),
+        }
+        ended = subprocess.run(
+            [sys.executable, "-m", "convert", *map(str, words), "--json"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert "Traceback" not in ended.stderr
+        return ended.returncode, json.loads(ended.stdout)
+
+    return run
+
+
+def test_the_reference_target_is_compiled_run_and_published_as_a_simulator(machine, tiny_open: Path, convert) -> None:
+    machine("2.16.0")
+    code, told = convert(tiny_open, "--target", "migraphx-ref", "--precision", "fp16", "--dim", "N=1..4")
+    target = told["targets"][0]
+    assert (code, told["status"], target["status"]) == (0, "published", "published")
+    assert target["validation"]["ran_on"] == "simulator"
+    assert 0 < target["validation"]["outputs"][0]["rel_l2"] < 0.005
+    assert target["plan"]["needs"]["arch"] == "ref"
+
+
+def test_a_card_is_compiled_for_where_it_is_and_published_as_a_device(machine, tiny: Path, convert) -> None:
+    machine(arch="gfx90a")
+    code, told = convert(tiny, "--target", "MI210", "--precision", "int8")
+    target = told["targets"][0]
+    assert (code, target["status"]) == (0, "published")
+    assert (target["validation"]["ran_on"], target["validation"]["device"]) == ("device", "AMD Instinct MI210")
+    assert target["plan"]["argv"] == ["python3", "migraphx_compile.py", "migraphx_compile.json"]
+
+
+def test_without_its_card_a_target_is_handed_off_and_the_reference_target_judges_the_graph(
+    machine, tiny: Path, convert
+) -> None:
+    machine()
+    code, told = convert(tiny, "--target", "MI210", "--gate-on", "migraphx-ref", "--option", "exhaustive-tune=on")
+    target = told["targets"][0]
+    assert (code, target["status"]) == (6, "handoff")
+    assert "MIGraphX 2.15.0 is here, but no card" in target["error"]["message"]
+    assert (target["rehearsal"]["target"], target["rehearsal"]["passed"]) == ("migraphx-ref", True)
+    assert target["rehearsal"]["ran_on"] == "simulator"
+    assert target["validation"] is None and target["artifact"] is None
+
+
+def test_wrong_numbers_fail_at_the_gate(machine, tiny: Path, convert) -> None:
+    machine(fault="wrong")
+    code, told = convert(tiny, "--target", "migraphx-ref")
+    assert code == 8
+    assert told["targets"][0]["status"] == "failed"
+    assert told["targets"][0]["validation"]["outputs"][0]["norm_ratio"] == pytest.approx(2)
+
+
+def test_a_driver_that_hangs_is_ended_with_its_children(
+    machine, tiny: Path, convert, tmp_path: Path, monkeypatch
+) -> None:
+    machine(fault="hang")
+    monkeypatch.setenv("MIGRAPHX_DOUBLE_PIDS", str(tmp_path / "pids"))
+    code, told = convert(tiny, "--target", "migraphx-ref", "--timeout", "3")
+    assert (code, told["error"]["code"]) == (10, "CNV-1001")
+    pids = (tmp_path / "pids").read_text().split()
+    for _ in range(50):
+        if not [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+            return
+        time.sleep(0.1)
+    pytest.fail("a process is left after five seconds")
+
+
+# ------------------------------------------------------------------------------------------------- the stage by itself
+
+
+@pytest.fixture
+def stage(tmp_path: Path):
+    """Compile the tiny graph through the stage, in this process."""
+
+    def graph_in(folder: Path, model: onnx.ModelProto, dims: tuple[DimRange, ...]) -> OnnxGraph:
+        folder.mkdir()
+        onnx.save(model, folder / "model.onnx")
+        sample = {"x": np.random.default_rng(1).normal(0, 1, (2, 8)).astype(np.float32)}
+        save_npz(folder / "samples/000.npz", sample)
+        outputs = run_samples(folder / "model.onnx", [sample])[0] if model.graph.node[1].op_type == "Relu" else []
+        save_npz(folder / "reference/000.npz", {str(number): array for number, array in enumerate(outputs)})
+        names = ["model.onnx", "samples/000.npz", "reference/000.npz"]
+        return OnnxGraph(
+            parent="sha256:" + "0" * 64,
+            stage="export",
+            sample_count=1,
+            dims=dims,
+            files=file_entries(folder, names),
+            folder=str(folder),
+            **facts(model),
+        )
+
+    def run(
+        target: str = "migraphx-ref",
+        precision: str = "fp32",
+        model: onnx.ModelProto | None = None,
+        dims: tuple[DimRange, ...] = (),
+        **more: Any,
+    ) -> tuple[OnnxGraph, CompiledArtifact]:
+        graph = graph_in(tmp_path / "graph", model or tiny_model(), dims)
+        support = Support(supported=True, nodes=graph.nodes, opset=graph.opset)
+        checked = CheckedGraph(parent=graph.digest, target=target, support=support)
+        options = CompileOptions(target=target, backend="migraphx", precision=precision, timeout=60, **more)  # type: ignore[arg-type]
+        (tmp_path / "compiled").mkdir()
+        return graph, compile_graph(graph, checked, options, tmp_path / "compiled")
+
+    return run
+
+
+def outputs_of(graph: OnnxGraph, artifact: CompiledArtifact, folder: Path) -> Any:
+    folder.mkdir(exist_ok=True)
+    feeds = [dict(np.load(graph.path("samples/000.npz")))]
+    ran = BACKEND.run(RunRequest(artifact=artifact, graph=graph, folder=folder), feeds, runner_for(60, folder))
+    return ran if isinstance(ran, CannotRun) else next(iter(ran.outputs))[0]
+
+
+def reference(graph: OnnxGraph) -> Any:
+    return np.load(graph.path("reference/000.npz"))["0"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "says"),
+    [
+        ("crash", "CNV-7", "memory fault"),
+        ("flood", "CNV-7", ""),
+        ("nofile", "CNV-7003", "is missing"),
+        ("empty", "CNV-7003", "is empty"),
+        ("soft", "CNV-7", ""),
+        ("quiet", "CNV-7", "without the closing line of 2.15"),
+    ],
+)
+def test_each_way_to_fail_is_a_failure_of_the_compiler(fault, code, says, machine, stage, tmp_path: Path) -> None:
+    machine(fault=fault)
+    with pytest.raises(CompileFailed) as failure:
+        stage()
+    assert failure.value.code.startswith(code) and failure.value.exit_code == 7
+    assert says in failure.value.message
+    assert (tmp_path / "compiled" / "compile.log").stat().st_size < 6 << 20
+
+
+def test_an_operator_without_a_parser_is_named(machine, stage) -> None:
+    machine()
+    with pytest.raises(CompileFailed) as failure:
+        stage(model=tiny_model(op="Mish"))
+    assert "Mish" in failure.value.message
+
+
+def test_a_mixed_artifact_keeps_its_node_in_fp32(machine, stage, tmp_path: Path) -> None:
+    machine()
+    graph, artifact = stage(precision="mixed", keep=("first", "act", "last"))
+    assert any("takes no list of nodes" in note.text for note in artifact.notes)
+    assert np.array_equal(outputs_of(graph, artifact, tmp_path / "run"), reference(graph))
+
+
+def test_a_mixed_artifact_rounds_the_others(machine, stage, tmp_path: Path) -> None:
+    machine()
+    graph, artifact = stage(precision="mixed", keep=("last",))
+    error = np.abs(outputs_of(graph, artifact, tmp_path / "run") - reference(graph)).max()
+    assert 0 < error < 1e-2
+
+
+def test_a_range_that_the_driver_does_not_read_is_found_by_asking_for_the_dimensions(
+    machine, stage, monkeypatch
+) -> None:
+    machine("2.16.0")
+    monkeypatch.setattr("convert.backends.migraphx.dims.json_of", lambda span, dialect: "{min:1,max:8}")
+    with pytest.raises(CompileFailed) as failure:
+        stage(model=tiny_model(batch="N"), dims=(DimRange(name="N", low=1, high=8),))
+    assert "the input x a dimension of 0" in failure.value.message
+
+
+def test_dtk_builds_the_greatest_shape_and_reshapes(machine, stage, tmp_path: Path) -> None:
+    machine("4.0.0", arch="gfx936")
+    graph, artifact = stage("BW1000", "fp16", tiny_model(batch="N"), (DimRange(name="N", low=1, high=8),))
+    assert artifact.plan.environment["MIGRAPHX_DYNAMIC_SHAPE"] == "1"
+    assert np.allclose(outputs_of(graph, artifact, tmp_path / "run"), reference(graph), atol=1e-2)
+
+
+def test_an_artifact_of_another_format_or_arch_is_not_started(machine, stage, tmp_path: Path) -> None:
+    machine(arch="gfx90a")
+    graph, artifact = stage("gfx90a", "fp16")
+    machine("2.16.0", arch="gfx90a")
+    refused = outputs_of(graph, artifact, tmp_path / "run")
+    assert isinstance(refused, CannotRun) and "file version 7, and 2.16.0 reads 8" in refused.reason
+    machine("2.15.0", arch="gfx942")
+    refused = outputs_of(graph, artifact, tmp_path / "run")
+    assert isinstance(refused, CannotRun) and "gfx942" in refused.reason
+
+
+def test_a_wrong_arch_at_load_is_a_clear_error(machine, stage, tmp_path: Path) -> None:
+    machine(arch="gfx90a")
+    graph, artifact = stage("gfx90a", "fp16")
+    machine(arch="gfx942")
+    lying = msgspec.structs.replace(
+        artifact,
+        target="gfx942",
+        plan=msgspec.structs.replace(artifact.plan, needs={**artifact.plan.needs, "arch": "gfx942"}),
+    )
+    with pytest.raises(CompileFailed) as failure:
+        outputs_of(graph, lying, tmp_path / "run")
+    assert failure.value.code == "CNV-7005" and "Failed to load module" in failure.value.message
+
+
+def test_another_version_of_the_same_format_runs_with_a_warning(machine, stage, tmp_path: Path) -> None:
+    machine("2.14.0")
+    graph, artifact = stage()
+    machine("2.15.0")
+    (tmp_path / "run").mkdir()
+    request = RunRequest(artifact=artifact, graph=graph, folder=tmp_path / "run")
+    ran = BACKEND.run(request, [dict(np.load(graph.path("samples/000.npz")))], runner_for(60, tmp_path / "run"))
+    assert not isinstance(ran, CannotRun | Missing)
+    assert ran.ran_on == "simulator" and "compiled with MIGraphX 2.14 and run with 2.15" in ran.notes[0].text
+
+
+def test_without_the_module_the_artifact_can_not_be_run_here(machine, stage, tmp_path: Path) -> None:
+    machine(module=False)
+    graph, artifact = stage()
+    refused = outputs_of(graph, artifact, tmp_path / "run")
+    assert isinstance(refused, CannotRun) and "no module migraphx" in refused.reason
+
+
+def test_int8_without_the_module_says_what_is_missing(machine, stage) -> None:
+    machine(module=False)
+    with pytest.raises(CompileFailed) as failure:
+        stage(precision="int8")
+    assert "CONVERT_MIGRAPHX_PYTHON" in failure.value.message + failure.value.hint
+
+
+def test_a_bundle_is_compiled_and_measured_by_its_own_scripts_where_the_card_is(
+    machine, tiny: Path, convert, tmp_path: Path, monkeypatch
+) -> None:
+    machine("2.16.0")
+    code, told = convert(tiny, "--target", "MI210", "--precision", "mixed", "--gate", "rel_l2=0.0001")
+    assert code == 6, told["error"]
+    assert "model/mixed.onnx" in told["targets"][0]["plan"]["argv"]
+    subprocess.run(["tar", "-xf", told["targets"][0]["handoff"]["path"], "-C", str(tmp_path)], check=True)
+    (folder,) = tmp_path.glob("*.handoff")
+    monkeypatch.setenv("ROCM_PATH", str(machine("2.15.0", arch="gfx90a")))
+    ended = subprocess.run(["bash", str(folder / "compile.sh")], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    measured = subprocess.run(["python3", "migraphx_run.py"], cwd=folder, capture_output=True, text=True, check=False)
+    assert measured.returncode == 0, measured.stdout + measured.stderr
+    machine()
+    code, told = convert("resume", folder)
+    assert (code, told["targets"][0]["validation"]["ran_on"]) == (0, "device")
