@@ -57,6 +57,14 @@ def remote_fetch_commands(registry: str, target: ShownTarget) -> FetchCommands:
     )
 
 
+def download_script(target: ShownTarget, urls: dict[str, str]) -> str:
+    """Shell that fetches a target's files from the URL of each by name, and checks them."""
+    out = _folder(target)
+    lines = [f"mkdir -p {out}"]
+    lines += [f"curl -fL -C - -o {out}/{shlex.quote(name)} {shlex.quote(url)}" for name, url in urls.items()]
+    return "\n".join(lines) + _check(_entries(target), out)
+
+
 def _entries(target: ShownTarget) -> list[tuple[str, str]]:
     return [(entry.name, entry.sha256) for entry in target.files]
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from convert.errors import GateFailed
+from convert.guarding import guarded
+from convert.ladder import accumulation
 from convert.pipeline import Run, with_stages
 from convert.request import Request
 from convert.settings import Settings
 from convert.stage import Listener
-from convert.target_run import guarded
 from convert.values import AdaptOptions, Forecast, ForecastOptions, ModelFile, NodeForecast, OnnxGraph
 from op_registry.overlay import overlay_digest
 from op_registry.targets import find_target
@@ -60,14 +61,6 @@ def forecast_model(
         )
 
     return with_stages(request, settings, use, listener)
-
-
-def accumulation(target: Target | None) -> Literal["", "fp32"]:
-    """What a target's reductions sum in. ONNX Runtime's CPU has no narrow reductions and sums in float32.
-
-    Source: the kernels that ONNX Runtime registers (``convert.precision.kernels``). Of the others nothing public says.
-    """
-    return "fp32" if target is not None and target.arch == "cpu" else ""
 
 
 def _adapted(graph: OnnxGraph, target: Target, request: Request, run: Run) -> OnnxGraph:

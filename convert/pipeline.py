@@ -23,6 +23,7 @@ from artifacts.names import default_name
 from convert.backends import backend_names, knows_backend
 from convert.cache import Cache
 from convert.errors import EXPECTED, ConvertError, UsageError
+from convert.guarding import guarded
 from convert.host import Limits, StageHost, Worker, WorkerDied
 from convert.launcher import parse_launcher
 from convert.loading.sniff import identify
@@ -32,7 +33,7 @@ from convert.request import Conversion, Request, StageRun, Status, TargetResult,
 from convert.settings import Settings, memory_limit
 from convert.stage import CacheCorrupt, Event, Listener, Stages, library_versions
 from convert.target_options import check_request
-from convert.target_run import VERSIONS, TargetRun, guarded
+from convert.target_run import VERSIONS, TargetRun
 from convert.values import (
     CompiledArtifact,
     LoadedModel,
@@ -292,7 +293,7 @@ def _resolve(texts: Sequence[str], *, compiles: bool) -> list[Target]:
 
 def _known_precisions(request: Request, targets: Sequence[Target]) -> None:
     """Refuse a precision that a target does not have, for all targets at once."""
-    if not request.precision:
+    if not request.precision or request.precision == "auto":
         return
     # A mixed plan is made of fp16 and fp32; whether a backend can express it, the backend says.
     needed = "fp16" if request.precision == "mixed" else request.precision

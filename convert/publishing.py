@@ -93,12 +93,18 @@ def _manifest(conversion: Conversion, result: TargetResult, artifact: CompiledAr
         plan=result.plan.argv,
         toolchain=result.toolchain,
         libraries=conversion.versions,
-        support=support_json(result.support) or {},
+        support={**(support_json(result.support) or {}), **_adapted(result)},
         validation=validation_json(result) or {},
         ran_on=result.report.ran_on,
         files=artifact.files,
         reports=tuple(file_entry(folder, name) for name in REPORTS),
     )
+
+
+def _adapted(result: TargetResult) -> dict[str, Any]:
+    """What was done to the graph so that the target takes it, with proofs; nothing where nothing was."""
+    done = [entry for run in result.stages for entry in run.adapted]
+    return {"adapted": done} if done else {}
 
 
 def _write_run(conversion: Conversion, result: TargetResult) -> None:

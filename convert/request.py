@@ -8,7 +8,9 @@ from typing import Any, Literal
 import msgspec
 
 from artifacts.digest import Digest, FileEntry
+from convert.ladder import Rung
 from convert.values import (
+    CalibrationMethod,
     ExportOptions,
     Forecast,
     GateVerdict,
@@ -30,8 +32,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     load: LoadOptions
     targets: tuple[str, ...]
     soc: str = ""
-    precision: Precision | Literal[""] = ""
-    """Empty: each target's default."""
+    precision: Precision | Literal["", "auto"] = ""
+    """Empty: each target's default; ``auto``: the fastest of each target's whose forecast keeps the gate."""
+    calibration: CalibrationMethod = "minmax"
+    """How int8 ranges are found."""
     export: ExportOptions = ExportOptions()
     simplify: bool = True
     strict: bool = False
@@ -65,6 +69,8 @@ class StageRun(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: float = 0.0
     peak_rss: int = 0
     notes: tuple[Note, ...] = ()
+    adapted: tuple[dict[str, Any], ...] = ()
+    """What ``adapt`` did to the graph, with proofs."""
 
 
 class ArtifactInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +95,8 @@ class TargetResult(msgspec.Struct, frozen=True, kw_only=True):
     support: Support | None = None
     plan: Plan | None = None
     forecast: Forecast | None = None
+    ladder: tuple[Rung, ...] = ()
+    """``--precision auto``: every precision of the target, and how it was judged."""
     artifact: ArtifactInfo | None = None
     report: ValidationReport | None = None
     verdict: GateVerdict | None = None
@@ -182,6 +190,7 @@ def _target_json(result: TargetResult) -> dict[str, Any]:
         "artifact": artifact
         and {"path": artifact.path, "sha256": artifact.sha256, "bytes": artifact.bytes, "ref": artifact.ref or None},
         "forecast": forecast_json(result.forecast),
+        "ladder": [msgspec.to_builtins(rung) for rung in result.ladder] or None,
         "validation": validation_json(result),
         "rehearsal": result.rehearsal,
         "folder": result.folder or None,

@@ -211,6 +211,7 @@ def _run_of(name: str, value: Any, seconds: float, cpu: float, peak: int, *, cac
         cpu_seconds=cpu,
         peak_rss=peak,
         notes=getattr(value, "notes", ()),
+        adapted=getattr(value, "adapted", ()) if name == "adapt" else (),
     )
 
 

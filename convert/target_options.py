@@ -14,11 +14,12 @@ from typing import Any, cast
 import msgspec
 
 from artifacts.digest import canonical_json
+from convert.backends import BACKENDS, knows_backend, load_backend
 from convert.backends.base import Missing, Toolchain
-from convert.errors import EXPECTED, UsageError
+from convert.errors import EXPECTED, UnsupportedOps, UsageError
 from convert.request import Request
 from convert.settings import Settings
-from convert.values import Precision
+from convert.values import CheckedGraph, Precision
 from op_registry.errors import UnknownVersion
 from op_registry.targets import LITERAL_FIRST_GENERATION, find_soc, find_target
 from op_registry.values import Target
@@ -30,8 +31,9 @@ PREPROCESS_BYTES = 1 << 16
 
 
 def precision_of(request: Request, target: Target) -> Precision:
-    """The precision asked for, or the target's default."""
-    return cast(Precision, msgspec.convert(request.precision or target.default_precision, Precision))
+    """The precision asked for, or the target's default; with ``auto`` the ladder decides later."""
+    asked = "" if request.precision == "auto" else request.precision
+    return cast(Precision, msgspec.convert(asked or target.default_precision, Precision))
 
 
 def soc_asked(target: Target, request: Request, settings: Settings) -> str:
@@ -111,9 +113,7 @@ def _check_version(text: str, targets: Sequence[Target], named: str) -> None:
 
 def takes_preprocessing(backend: str) -> bool:
     """Whether a backend's compiler prepares images itself."""
-    from convert.backends import BACKENDS, load_backend
-
-    if backend in BACKENDS or not backend:
+    if backend in BACKENDS or not knows_backend(backend):
         return backend in PREPROCESSING
     return bool(getattr(load_backend(backend), "preprocesses", False))
 
@@ -164,5 +164,35 @@ def _bad_preprocess(why: str) -> UsageError:
     return UsageError(
         "CNV-2309",
         f"--preprocess can't be read: {why}",
-        hint='give a JSON object or a file with one, such as {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}',
+        hint='give a JSON object or a file with one, such as {"mean": [0.49, 0.46, 0.41], "std": [0.23, 0.22, 0.23]}',
     )
+
+
+def other_version(found: Toolchain, asked: str) -> UsageError:
+    """The error for a toolchain of another version than was asked for."""
+    return UsageError(
+        "CNV-2308",
+        f"--toolchain-version {asked} was asked for, and {found.name} {found.version} is on this machine",
+        hint="leave it out to compile here; for another machine's version run where no toolchain is, or use --dry-run",
+    )
+
+
+def unsupported(checked: CheckedGraph, *, strict: bool) -> UnsupportedOps:
+    """The error that lists every refused operator of a graph at once."""
+    states = {"refused", "unknown", "risk"} if strict else {"refused"}
+    refused = [one for one in checked.support.judged if one.state in states]
+    kinds: dict[str, list[str]] = {}
+    for one in refused:
+        kinds.setdefault(f"{one.op} ({one.reason})", []).append(one.node)
+    listed = "; ".join(kind + _named(nodes) for kind, nodes in kinds.items())
+    hints = sorted({one.hint for one in refused if one.hint})
+    return UnsupportedOps(
+        "CNV-5001",
+        f"{checked.target} does not take {len(refused)} of {checked.support.nodes} nodes: {listed}",
+        hint="; ".join(hints) or "`convert matrix MODEL` shows which targets can take it",
+    )
+
+
+def _named(nodes: list[str]) -> str:
+    names = [node for node in nodes if node]
+    return f": {', '.join(names[:3])}{' …' if len(names) > 3 else ''}" if names else ""

@@ -5,30 +5,37 @@ Where the target's toolchain is not on this machine, all but the last two are do
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from artifacts.errors import disk_full
 from convert.backends.base import Backend, Missing, Toolchain
-from convert.errors import EXPECTED, ToolchainMissing, UnsupportedOps, UsageError
+from convert.errors import EXPECTED, ToolchainMissing
 from convert.evidence import Evidence
 from convert.failures import FAILED, drop_failed
-from convert.gate import gate_failed, judge
-from convert.host import Limits, WorkerDied
+from convert.gate import METRICS, gate_failed, judge
+from convert.guarding import guarded
+from convert.host import Limits
+from convert.ladder import PLANNED, QUANTIZED_OPS, accumulation, climb, holds_with_plan, no_plan, takes_pairs
 from convert.launcher import parse_launcher
 from convert.outputs import target_folder, write_artifact, write_validation_files
 from convert.request import ArtifactInfo, Request, StageRun, TargetResult, validation_json
 from convert.settings import Settings
-from convert.stage import STAGES, Stages, died, library_versions
+from convert.stage import Stages, library_versions
 from convert.stages.compile import probe_toolchain, soc_of, with_soc
-from convert.target_options import judged_version, precision_of, same_version, soc_asked, takes_preprocessing
+from convert.target_options import (
+    judged_version,
+    other_version,
+    precision_of,
+    same_version,
+    soc_asked,
+    takes_preprocessing,
+    unsupported,
+)
 from convert.values import (
     AdaptOptions,
     CheckedGraph,
@@ -42,6 +49,7 @@ from convert.values import (
     OnnxGraph,
     Plan,
     Precision,
+    QuantizeOptions,
     ValidateOptions,
 )
 from op_registry.overlay import overlay_digest
@@ -65,31 +73,6 @@ class Shared(Protocol):
 
     def limits(self) -> Limits:
         """Limits of one stage."""
-
-
-UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT)
-
-
-@contextmanager
-def guarded(stage: str, option: str = "--out") -> Iterator[None]:
-    """A crash of the worker, a full disk or a folder that can't be written becomes an expected failure.
-
-    ``option`` is what said where to write.
-    """
-    try:
-        yield
-    except WorkerDied as death:
-        raise died(stage, death) from death
-    except OSError as error:
-        if full := disk_full(error, f"{stage} was writing"):
-            raise full from error
-        if error.errno in UNWRITABLE:
-            raise UsageError(
-                "CNV-2061",
-                f"{error.filename or 'a file'} can't be written: {error.strerror}",
-                hint=f"point {option} at a place that can be made and written",
-            ) from error
-        raise
 
 
 class TargetRun:
@@ -117,9 +100,11 @@ class TargetRun:
         if backend is None or found is None:
             self._set(status="planned")
             return
-        forecast = self._forecast(precision)
-        if forecast is not None and precision == "mixed":
-            options = msgspec.structs.replace(options, keep=forecast.keep)
+        precision, forecast = self._forecast(precision, backend, options)
+        keep = forecast.keep if forecast is not None and precision in PLANNED else ()
+        options = msgspec.structs.replace(options, precision=precision, keep=keep)
+        if precision == "int8" and takes_pairs(self.target.backend, request.options):
+            checked = self._quantize(keep, judged_version(self.target, request.toolchain_version, found))
         toolchain, plan = self._plan(backend, found, options)
         if request.until == "plan":
             self._set(status="planned")
@@ -174,20 +159,63 @@ class TargetRun:
             raise unsupported(checked, strict=request.strict)
         return checked
 
-    def _forecast(self, precision: Precision) -> Forecast | None:
-        """What the precision will do to the numbers. Without it the run goes on: a device can still tell."""
-        if self.target.backend == "onnxruntime" or "forecast" not in STAGES:
-            return None
-        options = ForecastOptions(precision=precision, gate=self.request.gate, plan=precision == "mixed")
+    def _forecast(
+        self, precision: Precision, backend: Backend, options: CompileOptions
+    ) -> tuple[Precision, Forecast | None]:
+        """What the precision will do to the numbers, or with ``auto`` the first of the ladder that keeps the gate.
+
+        Without a forecast the run goes on where no plan is needed: a device can still tell. Raises GateFailed CNV-8104
+        where no plan of ``mixed`` keeps the gate, CNV-8105 where no precision does.
+        """
+        if self.request.precision == "auto":
+            precision, forecast, rungs = climb(
+                self.target, lambda one: self._refusal(one, backend, options), self._forecast_of
+            )
+            self._set(precision=precision, ladder=rungs, forecast=forecast)
+            return precision, forecast
+        if self.target.backend == "onnxruntime" and precision not in PLANNED:
+            return precision, None
         try:
-            forecast: Forecast = self._stage("forecast", [self.graph], [self.graph, options], options)
+            forecast = self._forecast_of(precision)
         except EXPECTED as error:
-            if precision == "mixed":
+            if precision in PLANNED:
                 raise
             self._note(f"there is no forecast of {precision}: [{error.code}] {error.message}", level="warning")
-            return None
+            return precision, None
         self._set(forecast=forecast)
+        if precision == "mixed" and not holds_with_plan(forecast):
+            raise no_plan(forecast, self.name)
+        return precision, forecast
+
+    def _forecast_of(self, precision: Precision) -> Forecast:
+        options = ForecastOptions(
+            precision=precision,
+            gate={name: limit for name, limit in self.request.gate.items() if name in METRICS},
+            plan=precision in PLANNED,
+            accumulate=accumulation(self.target),
+            calibration=self.request.calibration,
+        )
+        forecast: Forecast = self._stage("forecast", [self.graph], [self.graph, options], options)
         return forecast
+
+    def _refusal(self, precision: Precision, backend: Backend, options: CompileOptions) -> str:
+        """Why the ladder leaves a precision out: no inputs to calibrate with, or the compiler does not take it."""
+        if precision == "int8" and not self.graph.calibration_count and not self.request.load.samples:
+            return "no inputs to calibrate with (--calibration)"
+        if precision == "int8" and not QUANTIZED_OPS & self.graph.ops.keys():
+            return "no convolution and no product of matrices to quantize"
+        try:
+            wanted = msgspec.structs.replace(options, precision=precision)
+            backend.plan(self.graph, self.target, wanted, backend.assumed())
+        except EXPECTED as error:
+            return error.message
+        return ""
+
+    def _quantize(self, keep: tuple[str, ...], version: str) -> CheckedGraph:
+        """Put the pairs of int8 into the graph, and ask the support data of it again."""
+        options = QuantizeOptions(calibration=self.request.calibration, keep=keep)
+        self.graph = self._stage("quantize", [self.graph], [self.graph, options], options)
+        return self._check(version)
 
     def _plan(self, backend: Backend, found: Toolchain | Missing, options: CompileOptions) -> tuple[Toolchain, Plan]:
         """What the compiler will be told, and the toolchain that it is for: the one here, else the one asked for.
@@ -198,7 +226,7 @@ class TargetRun:
         asked = options.toolchain_version
         if isinstance(found, Toolchain) and asked and not same_version(self.target, asked, found.version):
             if self.request.until != "plan":
-                raise _other_version(found, asked)
+                raise other_version(found, asked)
             found = Missing(name=found.name, reason="", hint="")
         if isinstance(found, Missing):
             assumed = backend.assumed()
@@ -234,7 +262,6 @@ class TargetRun:
                 "CNV-6004", f"--gate-on {target.name} can't judge here: {error.message}", hint=error.hint
             ) from error
         finally:
-            self.stages += [stage for stage in rehearsal.stages if stage.digest]
             self._set(rehearsal={"target": target.name, **(validation_json(rehearsal.result) or {})})
 
     # -------------------------------------------------------------------------------------------------- the handoff
@@ -411,38 +438,9 @@ def device_nodes() -> str:
     return " ".join(sorted(name for name in names if name.startswith(DEVICE_NODES)))
 
 
-def _other_version(found: Toolchain, asked: str) -> UsageError:
-    return UsageError(
-        "CNV-2308",
-        f"--toolchain-version {asked} was asked for, and {found.name} {found.version} is on this machine",
-        hint="leave it out to compile here; for another machine's version run where no toolchain is, or use --dry-run",
-    )
-
-
 QUANTIZED = ("QuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear")
 
 
 def _judged_as(graph: OnnxGraph, precision: Precision) -> Precision:
     """The row of the gate's table: that of the precision, but never fp32's for a graph that rounds to steps."""
     return "mixed" if precision == "fp32" and any(op in graph.ops for op in QUANTIZED) else precision
-
-
-def unsupported(checked: CheckedGraph, *, strict: bool) -> UnsupportedOps:
-    """The error that lists every refused operator of a graph at once."""
-    states = {"refused", "unknown", "risk"} if strict else {"refused"}
-    refused = [one for one in checked.support.judged if one.state in states]
-    kinds: dict[str, list[str]] = {}
-    for one in refused:
-        kinds.setdefault(f"{one.op} ({one.reason})", []).append(one.node)
-    listed = "; ".join(kind + _named(nodes) for kind, nodes in kinds.items())
-    hints = sorted({one.hint for one in refused if one.hint})
-    return UnsupportedOps(
-        "CNV-5001",
-        f"{checked.target} does not take {len(refused)} of {checked.support.nodes} nodes: {listed}",
-        hint="; ".join(hints) or "`convert matrix MODEL` shows which targets can take it",
-    )
-
-
-def _named(nodes: list[str]) -> str:
-    names = [node for node in nodes if node]
-    return f": {', '.join(names[:3])}{' …' if len(names) > 3 else ''}" if names else ""

@@ -178,6 +178,8 @@ class OnnxGraph(Value, frozen=True, kw_only=True):
     calibration_count: int = 0
     made_by: str = ""
     """``dynamo``, ``torchscript``, ``onnx`` (given), ``onnxsim``, …"""
+    adapted: tuple[dict[str, Any], ...] = ()
+    """What ``adapt`` did, in order: ``{"lowered": {"from", "to"}}``, ``{"rewrite", "nodes", "evidence"}``."""
     notes: tuple[Note, ...] = ()
     files: tuple[FileEntry, ...] = ()
 

@@ -28,7 +28,7 @@ ATTEMPTS = 3
 POLL_SECONDS = 2.0
 SILENT_SECONDS = 90.0
 """A running child writes a sign of life every 15 seconds."""
-PENDING_SECONDS = 300.0
+PENDING_SECONDS = 120.0
 """How long a child may be between a worker's claim and its own start."""
 OUTAGE_SECONDS = 600.0
 """How long a server may be away before starting a child fails."""

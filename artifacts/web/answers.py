@@ -1,4 +1,4 @@
-"""From values and errors to answers: JSON for programs, pages for people, never a traceback or a path of this machine."""
+"""From values and errors to answers: JSON for programs, pages for people; no traceback, no path of this machine."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from artifacts.web.answers import Json
 from artifacts.web.desk import Desk
 from artifacts.web.metrics import CONTENT_TYPE, metrics_text
 from artifacts.web.security import read_body
-from artifacts.web.values import SCHEMAS, PromotionAsked
+from artifacts.web.values import SCHEMAS, Alive, PromotionAsked
 
 MAX = 400
 Text = Annotated[str, Query(max_length=MAX)]
@@ -64,9 +64,9 @@ def api_router(desk: Desk) -> APIRouter:
         """The state of all signatures, judged by the keys that this server trusts."""
         return Json(store.signatures(ref))
 
-    def commands(ref: Ref) -> Response:
+    def commands(request: Request, ref: Ref) -> Response:
         """The commands that fetch each target with standard tools."""
-        return Json(store.fetch(ref))
+        return Json(store.fetch(ref, str(request.base_url)))
 
     for path, handler, name in (
         ("/models", models, "Models"),
@@ -102,10 +102,13 @@ def plain_router(desk: Desk) -> APIRouter:
     def healthz() -> Response:
         """Whether the server lives and its registry can be listed."""
         desk.store.registry.models()
-        return Json({"status": "ok"})
+        return Json(Alive())
 
     told = answers("", media="application/octet-stream")
-    ranges = {206: {**told[200], "description": "A range"}, 416: {"description": "No such range"}}
+    ranges: dict[int | str, dict[str, Any]] = {
+        206: {**told[200], "description": "A range"},
+        416: {"description": "No such range"},
+    }
     told = {**told, **ranges}
     router.add_api_route("/download", download, responses=told, response_model=None, response_class=Response)
     router.add_api_route("/download", download, methods=["HEAD"], include_in_schema=False, response_model=None)
@@ -116,7 +119,7 @@ def plain_router(desk: Desk) -> APIRouter:
         response_class=PlainTextResponse,
         responses=answers("", media="text/plain"),
     )
-    router.add_api_route("/healthz", healthz, response_model=None, response_class=Json)
+    router.add_api_route("/healthz", healthz, responses=answers("Alive"), response_model=None, response_class=Json)
     return router
 
 
@@ -163,9 +166,14 @@ def with_schemas(document: dict[str, Any]) -> dict[str, Any]:
     held = document.setdefault("components", {})
     held["schemas"] = components
     held["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for path in document["paths"].values():
-        for operation in path.values():
-            answer = operation["responses"].get("422")
-            if answer and "HTTPValidationError" in str(answer):
-                answer["content"]["application/json"]["schema"] = {"$ref": REFERENCE + "Refusal"}
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    for content in (told for operation in operations for told in _contents(operation)):
+        schema = content.get("schema", {})
+        if {"$ref", "anyOf"}.intersection(schema):
+            schema.pop("type", None)  # FastAPI takes the class of an answer that isn't its own for plain text.
     return document
+
+
+def _contents(operation: dict[str, Any]) -> list[dict[str, Any]]:
+    answered = operation["responses"].values()
+    return [content for answer in answered for content in answer.get("content", {}).values()]

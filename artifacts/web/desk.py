@@ -31,7 +31,7 @@ class Desk:
         """Point a channel to a version in the name of a token's holder. The token file is read each time.
 
         Raises:
-            UsageError: CNV-2447 (no token that is known), CNV-2448 (not this channel), CNV-2444 (``expect`` is missing).
+            UsageError: CNV-2447 (no token that is known), CNV-2448 (not this channel), CNV-2444 (no ``expect``).
         """
         holders = read_tokens(self.tokens) if self.tokens else ()
         holder = holder_of(holders, token) if token else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from artifacts.listing import Shown, ShownTarget
+from artifacts.names import version_tag
 from artifacts.render import number_text, size_text
 from artifacts.web.values import Change, TargetDiff, VersionDiff
 
@@ -12,10 +13,18 @@ def diff_versions(before: Shown, after: Shown) -> VersionDiff:
     old = {_key(target): target for target in before.targets}
     new = {_key(target): target for target in after.targets}
     return VersionDiff(
-        before=before.ref,
-        after=after.ref,
+        before=_name(before),
+        after=_name(after),
         targets=tuple(_diff(key, old.get(key), new.get(key)) for key in sorted({*old, *new})),
     )
+
+
+def _name(shown: Shown) -> str:
+    return f"{shown.name}:{version_tag(shown.version)}" if shown.version else shown.ref
+
+
+def _short(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:12]
 
 
 def _key(target: ShownTarget) -> str:
@@ -47,9 +56,9 @@ def _facts(target: ShownTarget) -> dict[str, str]:
         "precision": target.precision,
         "backend": target.backend,
         "size": size_text(target.bytes),
-        "file": f"{main.name} {main.sha256}",
-        "source": f"{manifest.model.format} {manifest.model.sha256}",
-        **{f"stage {link.stage}": link.digest for link in manifest.chain},
+        "file": f"{main.name} {_short(main.sha256)}",
+        "source": f"{manifest.model.format} {_short(manifest.model.sha256)}",
+        **{f"stage {link.stage}": _short(link.digest) for link in manifest.chain},
         **{f"option {name}": value for name, value in sorted(manifest.options.items())},
         **{f"tool {name}": version for name, version in sorted({**manifest.libraries, **manifest.toolchain}.items())},
         "compiler": " ".join(manifest.plan),

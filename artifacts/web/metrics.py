@@ -51,7 +51,8 @@ def metrics_text(models: tuple[ListedModel, ...], requests: Requests) -> str:
             (({"model": model.name}, len(model.versions)) for model in sound),
         ),
         *_metric(
-            "drafts", "gauge", "Versions in the making.", (({"model": model.name}, len(model.drafts)) for model in sound)
+            "drafts", "gauge", "Versions in the making.",
+            (({"model": model.name}, len(model.drafts)) for model in sound),
         ),
         *_metric(
             "channel_version", "gauge", "The version that a channel has; always 1.",

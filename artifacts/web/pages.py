@@ -51,6 +51,7 @@ class Pages:
         self.desk = desk
         self.environment = _environment()
         self.style = (HERE / "static" / "style.css").read_bytes()
+        self.icon = (HERE / "static" / "icon.svg").read_bytes()
 
     def render(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
         """One page."""
@@ -95,7 +96,12 @@ def pages_router(pages: Pages) -> APIRouter:
     def version(request: Request, ref: Text) -> Response:
         found = store.version(ref)
         listed = store.model(found.shown.name)
-        values = {"page": found, "shown": found.shown, "fetch": store.fetch(ref), "rules": RULES}
+        values: dict[str, Any] = {
+            "page": found,
+            "shown": found.shown,
+            "fetch": store.fetch(ref, str(request.base_url)),
+            "rules": RULES,
+        }
         states = {check.name: check.state for check in found.signatures}
         return pages.render(request, "version.html.j2", **values, states=states, now=_now(listed))
 
@@ -106,8 +112,12 @@ def pages_router(pages: Pages) -> APIRouter:
     def style() -> Response:
         return Response(pages.style, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
 
+    def icon() -> Response:
+        return Response(pages.icon, media_type="image/svg+xml", headers={"Cache-Control": "max-age=86400"})
+
     routes: tuple[tuple[str, Callable[..., Response]], ...] = (
         ("/", overview), ("/model", model), ("/version", version), ("/history", history), ("/style.css", style),
+        ("/icon.svg", icon),
     )  # fmt: skip
     for path, handler in routes:
         router.add_api_route(path, handler, response_model=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from urllib.parse import urlencode
 
 from artifacts.attach import find_attachments
 from artifacts.channels import Move, Moved, channel_log, promote
@@ -12,10 +13,10 @@ from artifacts.digest import sha256_file
 from artifacts.durable import reading
 from artifacts.errors import RegistryError, UsageError
 from artifacts.events import ChannelLog
-from artifacts.fetch_commands import fetch_commands, remote_fetch_commands
+from artifacts.fetch_commands import download_script, remote_fetch_commands
 from artifacts.keys import PrivateKey
 from artifacts.layout import INDEX_FILE, Layout, corrupt_blob, missing_blob
-from artifacts.listing import ListedModel, Shown, list_model, show
+from artifacts.listing import ListedModel, Shown, ShownTarget, list_model, show
 from artifacts.names import parse_ref
 from artifacts.registry import Registry
 from artifacts.trust import Trust, check_ref
@@ -82,7 +83,8 @@ class WebStore:
                 return known[1]
             listed = list_model(name, layout)
         except RegistryError as error:
-            return ListedModel(name=name, problem=f"[{error.code}] {error.message}")
+            told = error.message.replace(str(self.registry.root), "REGISTRY")
+            return ListedModel(name=name, problem=f"[{error.code}] {told}")
         with self._lock:
             if len(self._lists) > MAX_REMEMBERED:
                 self._lists.clear()
@@ -129,20 +131,21 @@ class WebStore:
         """The history of a channel."""
         return channel_log(self.registry.root, name, channel, self.trust.keys)
 
-    def fetch(self, text: str) -> Fetch:
-        """How to fetch a version's targets with standard tools: from the folder, or the OCI registry that is shared."""
+    def fetch(self, text: str, server: str) -> Fetch:
+        """How to fetch a version's targets with standard tools: from this server, or the OCI registry that is shared.
+
+        ``server`` is the address by which the visitor reached this server; where the folder lies is not told.
+        """
         shown = show(self.registry.root, parse_ref(text))
-        found = []
-        for target in shown.targets:
-            if self.remote:
-                commands = remote_fetch_commands(self.remote, target)
-            else:
-                commands = fetch_commands(self.registry.root, target)
-            scripts = {
-                tool: getattr(commands, tool) for tool in ("cp", "skopeo", "jq", "curl") if getattr(commands, tool)
-            }
-            found.append(FetchText(ref=target.ref, scripts=scripts))
-        return Fetch(targets=tuple(found))
+        return Fetch(targets=tuple(self._fetch_text(shown, target, server.rstrip("/")) for target in shown.targets))
+
+    def _fetch_text(self, shown: Shown, target: ShownTarget, server: str) -> FetchText:
+        if self.remote:
+            commands = remote_fetch_commands(self.remote, target)
+            return FetchText(ref=target.ref, scripts={"skopeo": commands.skopeo, "curl": commands.curl})
+        query = {"ref": shown.ref, "target": target.soc or target.target}
+        urls = {entry.name: f"{server}/download?{urlencode({**query, 'file': entry.name})}" for entry in target.files}
+        return FetchText(ref=target.ref, scripts={"curl": download_script(target, urls)})
 
     # ----------------------------------------------------------------------------------------------------------- files
 

@@ -86,7 +86,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromotionAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``POST /api/v1/promotions`` takes. ``expect``: the version that the channel has now; ``none`` for nothing."""
+    """What ``POST /api/v1/promotions`` takes. ``expect``: the version that the channel has now, ``none`` for none."""
 
     ref: str
     channel: str
@@ -110,4 +110,10 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     error: Problem
 
 
-SCHEMAS = (Models, ListedModel, VersionPage, VersionDiff, ChannelLog, Signatures, Fetch, PromotionAsked, Refusal)
+class Alive(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of ``/healthz``."""
+
+    status: str = "ok"
+
+
+SCHEMAS = (Alive, Models, ListedModel, VersionPage, VersionDiff, ChannelLog, Signatures, Fetch, PromotionAsked, Refusal)

@@ -21,6 +21,7 @@ from artifacts.registry import Registry
 from artifacts.resolve import StoredTarget, choose_target, load_target, resolve
 from convert.across.graphs import fetch_graph, graph_tag
 from convert.catalog.delivery import machine_key, move_channel
+from convert.catalog.records import recipe_of
 from convert.catalog.shelf import Shelf, open_shelf
 from convert.errors import UsageError
 from convert.gate import judge
@@ -115,6 +116,8 @@ def _artifact(shelf: Shelf, stored: StoredTarget, folder: Path) -> CompiledArtif
     shelf.fetch_blobs([layers[entry.name] for entry in manifest.files])
     for entry in manifest.files:
         link_or_copy(shelf.layout.blob_path(entry.sha256), folder / entry.name)
+    recipe = recipe_of(shelf.layout, shelf.layout.refs(), stored.descriptor)
+    bare = Plan(backend=manifest.backend, argv=manifest.plan, output=manifest.files[0].name)
     parent = next((link.parent for link in manifest.chain if link.stage == "compile"), manifest.model.sha256)
     return CompiledArtifact(
         parent=parent,
@@ -122,7 +125,7 @@ def _artifact(shelf: Shelf, stored: StoredTarget, folder: Path) -> CompiledArtif
         soc=manifest.soc,
         backend=manifest.backend,
         precision=msgspec.convert(manifest.precision, Precision),
-        plan=Plan(backend=manifest.backend, argv=manifest.plan, output=manifest.files[0].name),
+        plan=(recipe.plan if recipe is not None else None) or bare,
         toolchain=manifest.toolchain,
         files=manifest.files,
         folder=str(folder),

@@ -107,6 +107,12 @@ def fetch_graph(shelf: Shelf, tag: str, folder: Path, *, weights: bool = True) -
         raise RegistryError("CNV-9008", f"{shelf.name}:{tag} is no graph", hint="convert the model again")
     shelf.fetch_blobs([layers[FILE]])
     work = parse_as(SharedWork, shelf.layout.read_blob(layers[FILE].digest, tag, limit=MANIFEST_BYTES), tag)
+    if graph_tag(work.graph.digest) != tag:
+        raise RegistryError(
+            "CNV-9008",
+            f"{shelf.name}:{tag} was made by another version of model-convert, which describes graphs differently",
+            hint="install the same version on all machines, then convert the model again",
+        )
     wanted = [entry for entry in work.graph.files if weights or "/" in entry.name]
     for entry in work.graph.files:
         _check_name(entry, tag)

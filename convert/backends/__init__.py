@@ -21,6 +21,7 @@ BACKENDS: Mapping[str, str] = MappingProxyType(
     {
         "onnxruntime": "convert.backends.onnxruntime:OnnxRuntimeBackend",
         "tensorrt": "convert.backends.tensorrt:TensorrtBackend",
+        "ixrt": "convert.backends.ixrt:IxrtBackend",
         "atc": "convert.backends.atc:AtcBackend",
         "openvino": "convert.backends.openvino:OpenvinoBackend",
         "sophgo": "convert.backends.sophgo:SophgoBackend",

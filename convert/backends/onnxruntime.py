@@ -26,10 +26,11 @@ from convert.backends.base import (
     Toolchain,
 )
 from convert.backends.options import check_options, check_precision, choice
+from convert.backends.pairs import check_ranges, require_pairs
 from convert.backends.recipe import Recipe
-from convert.errors import CompileFailed
+from convert.errors import CompileFailed, UsageError
 from convert.installed import installed
-from convert.values import CompileOptions, OnnxGraph, Plan
+from convert.values import CompileOptions, Note, OnnxGraph, Plan, Precision
 from op_registry.targets import find_target
 from op_registry.values import Target
 
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from convert.backends.base import Array, Feeds
     from convert.ort import SessionSettings
 
-PRECISIONS = ("fp32", "fp16", "bf16")
+PRECISIONS = ("fp32", "fp16", "bf16", "int8", "mixed")
+AS_IT_STANDS = ("int8", "mixed")
+"""Precisions whose plan names nodes, which the optimizer would fuse: it is left out unless it is asked for."""
 LEVELS = ("basic", "off")
 OPTIONS = {
     "level": "basic|off (the offline optimizer)",
@@ -46,6 +49,10 @@ OPTIONS = {
 VERIFIED = "1.32.0"
 PROVIDERS = {"maca": "MACAExecutionProvider"}
 """Architectures that run ONNX through an execution provider of their own; ``host`` stands in where it is missing."""
+PROVIDER_PRECISIONS = (*PRECISIONS, "int8", "mixed")
+IR_VERSIONS = {"maca": 8}
+"""The highest IR version of a provider's ONNX Runtime: MetaX's MacaRT is 1.12 (opset 17, IR 8; ONNX's own table)."""
+FAMILY = "driver, MXMACA SDK and MacaRT must be of one release family, and MacaRT runs what MACA lacks on the CPU"
 
 
 def _outputs(model: Path, feeds: Feeds, settings: SessionSettings, target: str) -> Iterator[list[Array]]:
@@ -59,6 +66,12 @@ def _outputs(model: Path, feeds: Feeds, settings: SessionSettings, target: str) 
             f"the artifact for {target} does not run: {failure}",
             hint="the samples must fit the inputs; if they do, try another precision, or --option level=off",
         ) from failure
+
+
+def _stored_as(precision: Precision) -> Precision:
+    """What the caster is asked for: mixed is fp16 with exceptions, int8 stands in the graph itself."""
+    others: dict[Precision, Precision] = {"mixed": "fp16", "int8": "fp32"}
+    return others.get(precision, precision)
 
 
 class OnnxRuntimeBackend:
@@ -83,18 +96,48 @@ class OnnxRuntimeBackend:
         return Toolchain(name="onnxruntime", version=VERIFIED, assumed=True)
 
     def plan(self, graph: OnnxGraph, target: Target, options: CompileOptions, toolchain: Toolchain) -> Plan:
-        """One call of this module in the worker; the argument list says its settings."""
+        """One call of this module in the worker; the argument list says its settings.
+
+        For a card with a provider of its own the graph must be one that the provider's ONNX Runtime reads; int8 there
+        means QuantizeLinear and DequantizeLinear. Raises UsageError CNV-2268 and CNV-2272 beside the usual.
+        """
         check_options(options, OPTIONS)
-        check_precision(options, target, PRECISIONS)
-        kept = tuple(sorted({name for name in options.options.get("keep_fp32", "").split(",") if name}))
-        recipe = Recipe(precision=options.precision, level=choice(options, "level", LEVELS), keep_fp32=kept)
-        return Plan(backend=self.name, argv=recipe.as_argv(), output=Path(MODEL_IN).name)
+        provider = PROVIDERS.get(target.arch, "")
+        check_precision(options, target, PROVIDER_PRECISIONS if provider else PRECISIONS)
+        kept = {name for name in options.options.get("keep_fp32", "").split(",") if name}
+        recipe = Recipe(
+            precision=_stored_as(options.precision),
+            level=choice(options, "level", LEVELS),
+            keep_fp32=tuple(sorted(kept | set(options.keep if options.precision == "mixed" else ()))),
+            ir_version=IR_VERSIONS.get(target.arch, 0),
+        )
+        if not provider:
+            return Plan(backend=self.name, argv=recipe.as_argv(), output=Path(MODEL_IN).name)
+        if target.opset_max and graph.opset > target.opset_max:
+            raise UsageError(
+                "CNV-2272",
+                f"the ONNX Runtime of {target.name} reads opset {target.opset_max}, and the graph has {graph.opset}",
+                hint=f"convert with --opset {target.opset_max}, or lower the file with `convert graph lower`",
+            )
+        if options.precision == "int8":
+            check_ranges(graph)
+        needs = {"toolchain": "MacaRT", "provider": provider, "card": target.name}
+        needs |= {"opset": str(target.opset_max), "precision": options.precision}
+        return Plan(
+            backend=self.name,
+            argv=recipe.as_argv(),
+            output=Path(MODEL_IN).name,
+            needs=needs,
+            notes=(Note(text=FAMILY),),
+        )
 
     def compile(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> Compiled:
         """Optimize, cast, prove that ONNX Runtime loads the result, and write it."""
         from convert.backends.portable import make_portable
         from convert.ort import SessionFailed
 
+        if plan.needs.get("precision") == "int8":
+            require_pairs(graph)
         try:
             files, notes = make_portable(Recipe.from_argv(plan.argv), graph, folder)
         except SessionFailed as failure:

@@ -44,6 +44,8 @@ def make_portable(recipe: Recipe, graph: OnnxGraph, folder: Path) -> tuple[tuple
     notes += _doubles(model, recipe.precision)
     notes += cast_model(model, recipe.precision, keep=frozenset(recipe.keep_fp32))
     tidy(model)
+    if recipe.ir_version:
+        model.ir_version = min(model.ir_version, recipe.ir_version)
     external = any(entry.name == WEIGHTS for entry in graph.files)
     files = write_portable(model, source.parent, folder / OUT / source.name, external=external)
     if recipe != Recipe(precision="fp32"):

@@ -29,6 +29,7 @@ from convert.catalog.shelf import Shelf, delivered, draft_tag, open_draft, publi
 from convert.catalog.values import Pair, Recipe, Recorded
 from convert.errors import RegistryError
 from convert.validation_file import replace_file
+from convert.values import Plan
 
 KIND = "recipe"
 TYPE = "application/vnd.io.model-convert.recipe.v1"
@@ -45,6 +46,8 @@ class RecipeFile(msgspec.Struct, frozen=True, kw_only=True):
     recipe: Recipe
     seconds: dict[str, float] = {}
     owner: str = ""
+    plan: Plan | None = None
+    """What the compiler was told, with its files: more than a manifest says, and needed to run it elsewhere."""
 
 
 def read_recorded(shelf: Shelf) -> dict[str, Recorded]:
@@ -75,7 +78,7 @@ def read_recorded(shelf: Shelf) -> dict[str, Recorded]:
 
 def _recorded(shelf: Shelf, refs: tuple[LayoutRef, ...], target: Descriptor, ref: str) -> Recorded:
     manifest = load_target(shelf.layout, target).manifest
-    file = _recipe_file(shelf.layout, refs, target)
+    file = recipe_of(shelf.layout, refs, target)
     return Recorded(
         ref=ref,
         digest=target.digest,
@@ -88,7 +91,8 @@ def _recorded(shelf: Shelf, refs: tuple[LayoutRef, ...], target: Descriptor, ref
     )
 
 
-def _recipe_file(layout: Layout, refs: tuple[LayoutRef, ...], target: Descriptor) -> RecipeFile | None:
+def recipe_of(layout: Layout, refs: tuple[LayoutRef, ...], target: Descriptor) -> RecipeFile | None:
+    """The newest recipe of a target; None where none is recorded, or what is there isn't one."""
     attached = find_attachments(layout, refs, target.digest, KIND)
     if not attached:
         return None
@@ -105,7 +109,7 @@ def _recipe_file(layout: Layout, refs: tuple[LayoutRef, ...], target: Descriptor
 
 def attach_recipe(layout: Layout, target: Descriptor, file: RecipeFile) -> None:
     """Attach a recipe to a target. One that is the newest already is not attached again."""
-    known = _recipe_file(layout, layout.refs(), target)
+    known = recipe_of(layout, layout.refs(), target)
     if known is not None and known.recipe == file.recipe:
         return
     data = canonical_json(file)
@@ -145,7 +149,8 @@ def _failure_path(cache: Path, recipe: Recipe) -> Path:
 
 def remember_failure(cache: Path, failure: Failure) -> None:
     """Write a failure down, if it would come again. One that can't be written is forgotten."""
-    if failure.error.get("exit_code") not in LASTING:
+    crashed = str(failure.error.get("code", "")).endswith("090")  # a native fault may be the machine's
+    if failure.error.get("exit_code") not in LASTING or crashed:
         return
     path = _failure_path(cache, failure.recipe)
     with contextlib.suppress(OSError):

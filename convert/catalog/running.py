@@ -180,6 +180,7 @@ def recipe_file(plan: PairPlan, result: TargetResult) -> RecipeFile:
         recipe=with_toolchain(plan.recipe, result.toolchain),
         seconds={run.stage: round(run.seconds, 3) for run in result.stages if not run.cached},
         owner=plan.pair.owner,
+        plan=result.plan,
     )
 
 

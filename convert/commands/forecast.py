@@ -80,8 +80,8 @@ def command(
 
 
 def _write_page(found: Forecasted, html: Path) -> None:
+    from convert.guarding import guarded
     from convert.report.forecast import render_forecast
-    from convert.target_run import guarded
 
     with guarded("forecast", option="--html"):
         html.write_text(render_forecast(found), encoding="utf-8")

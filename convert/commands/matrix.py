@@ -10,7 +10,7 @@ import click
 from artifacts.render import print_json, print_table
 from convert.commands.options import MODEL, RUN, add_options
 from convert.commands.targets import MARKS
-from convert.target_run import guarded
+from convert.guarding import guarded
 from op_registry.overlay import read_overlay
 from op_registry.survey import Matrix, matrix, without_members
 from op_registry.targets import PRECISIONS, find_target

@@ -14,7 +14,14 @@ from convert.settings import load_settings
 from convert.target_options import parse_preprocess
 
 WHAT = (
-    click.option("--precision", "-p", type=click.Choice(["fp32", "fp16", "bf16", "int8", "mixed"])),
+    click.option("--precision", "-p", type=click.Choice(["fp32", "fp16", "bf16", "int8", "mixed", "auto"])),
+    click.option(
+        "--calibration-method",
+        type=click.Choice(["minmax", "entropy", "percentile"]),
+        default="minmax",
+        show_default=True,
+        help="How int8 ranges are found.",
+    ),
     click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the backend."),
     click.option(
         "--preprocess", metavar="JSON", help="Image preprocessing that the compiler builds in: an object, or its file."
@@ -45,6 +52,7 @@ def command(model: str, as_json: bool, quiet: bool, **given: Any) -> int:
         given,
         precision=given["precision"] or "",
         options=key_values(given["options"], "--option"),
+        calibration=given["calibration_method"],
         gate=parse_gate(given["gates"], [text.rpartition(":")[2] for text in given["metrics"]]),
         metrics=given["metrics"],
         argmax=given["argmax"],

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from artifacts.render import print_table, size_text
+from convert.ladder import ladder_text
 from convert.request import Conversion, StageRun, TargetResult, as_json
 from convert.stage import Event, Listener
 
@@ -136,10 +137,23 @@ def _print_target(conversion: Conversion, result: TargetResult) -> None:
             for output in result.report.outputs
         ]
         print_table(("output", "state", "cosine", "rel L2", "max abs"), rows)
+    if result.report is None and result.forecast is not None:
+        forecast_rows = [
+            (output.name, "forecast", _number(output.cosine), _number(output.rel_l2), _number(output.max_abs))
+            for output in result.forecast.planned or result.forecast.outputs
+        ]
+        print_table(("output", "state", "cosine", "rel L2", "max abs"), forecast_rows)
+    if result.ladder:
+        click.echo(f"ladder    {ladder_text(result.ladder)}")
     if result.plan is not None and result.status == "planned":
         click.echo(f"plan      {' '.join(result.plan.argv)}")
     if result.artifact is not None:
         click.echo(f"artifact  {result.artifact.path}  {size_text(result.artifact.bytes)}  {result.artifact.sha256}")
+    if result.handoff is not None:
+        size = size_text(result.handoff["bytes"])
+        click.echo(f"handoff   {result.handoff['path']}  {size}  {result.handoff['sha256']}")
+    for note in result.notes:
+        click.echo(f"{note.level:9} {note.text}")
     if result.folder:
         click.echo(f"report    {result.folder}/report.html")
     if result.artifact is not None and result.artifact.ref:

@@ -181,13 +181,13 @@ def _name_problems(bundle: Bundle) -> Iterator[str]:
 def _chain_problems(bundle: Bundle) -> Iterator[str]:
     if bundle.checked.parent != bundle.graph.digest:
         yield "the graph is not the one that was checked"
-    if bundle.forecast is not None and bundle.forecast.parent != bundle.graph.digest:
-        yield "the forecast is of another graph"
     known = {bundle.model.sha256}
     for link in bundle.chain:
         if link.parent not in known:
             yield f"the parent of stage {link.stage[:40]!r} stands nowhere before it"
         known.add(link.digest)
+    if bundle.forecast is not None and bundle.forecast.parent not in known - {bundle.model.sha256}:
+        yield "the forecast is of another graph"
     if not {bundle.graph.digest, bundle.checked.digest} <= known:
         yield "the chain does not lead from the model file to the graph"
     numbers = range(min(bundle.graph.sample_count, MAX_FILES))

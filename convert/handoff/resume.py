@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,6 +14,7 @@ from convert.backends import load_backend
 from convert.backends.base import Missing
 from convert.errors import EXPECTED, CompileFailed, ToolchainMissing, UsageError
 from convert.evidence import Evidence, MeasuredOutputs
+from convert.guarding import guarded
 from convert.handoff.archive import Opened, open_bundle
 from convert.handoff.bundle import COMPILED, LOG, MEASURED, OUT, SOC_PATTERN, Bundle, CompiledElsewhere, place_of
 from convert.host import StageHost
@@ -23,7 +25,7 @@ from convert.settings import Settings
 from convert.stage import CacheCorrupt, Listener, Stages
 from convert.stages.compile import has_soc_places, probe_toolchain, put_soc, read_tail, soc_unknown
 from convert.target_options import judged_version, part_of
-from convert.target_run import TargetRun, guarded
+from convert.target_run import TargetRun
 from convert.values import (
     CompiledArtifact,
     ExportOptions,
@@ -77,7 +79,10 @@ def resume_bundle(
             run = Run(request, settings, stages, workers, scratch)
             run.model = _model(opened.bundle)
             run.ops = graph.ops
-            run.shared = [_told(link.stage, link.digest, link.parent) for link in opened.bundle.chain]
+            run.shared = [
+                _told(link.stage, link.digest, link.parent, graph.adapted if link.digest == graph.digest else ())
+                for link in opened.bundle.chain
+            ]
             try:
                 return run.publish(request.name, [_Resumed(run, opened, graph, wanted).result()])
             except CacheCorrupt:
@@ -119,9 +124,9 @@ def _model(bundle: Bundle) -> ModelFile:
     return ModelFile(path=model.name, format=model.format, sha256=model.sha256, bytes=model.bytes)
 
 
-def _told(stage: str, digest: str, parent: str) -> StageRun:
+def _told(stage: str, digest: str, parent: str, adapted: tuple[dict[str, Any], ...] = ()) -> StageRun:
     """A stage that ran on another machine: what it gave, and no time of ours."""
-    return StageRun(stage=stage, seconds=0.0, cached=True, digest=digest, parent=parent)
+    return StageRun(stage=stage, seconds=0.0, cached=True, digest=digest, parent=parent, adapted=adapted)
 
 
 class _Resumed:

@@ -94,7 +94,7 @@ MIGRAPHX_VERSION = r"""
   local text
   text=$(migraphx-driver --version 2>&1)
   # From 2.16 on the line begins with a time, which has numbers of its own.
-  [[ $text =~ Version:\ ([0-9]+\.[0-9]+(\.[0-9]+)*) ]] && printf '%s\n' "${BASH_REMATCH[1]}"
+  [[ $text =~ Version:\ ([0-9]+\.[0-9]+(\.[0-9]+)?) ]] && printf '%s\n' "${BASH_REMATCH[1]}"
 """
 
 MAGICMIND_VERSION = r"""

@@ -8,6 +8,26 @@
     sorting   nodes in order
     hazards   what in a graph will overflow float16, by its constants and by a run
 
+and forecasting what a precision does to the numbers (``convert/stages/forecast.py``):
+
+    types     the types that schemas and inputs give a node
+    rounding  arrays rounded as fp16, bf16 and int8 hold them
+    flow      a graph as a flow of values, bodies included
+    sums      reductions with the sum that they form on the way
+    probes    outputs that tell a few elements and the range of many tensors
+    emulate   the graph with every stored value rounded, and sessions that are watched by probes
+    stats     errors of all tensors of a run in one table
+    weight_errors  what rounding does to each weight
+    blame     whose error it is that an output has
+    rules     findings in words: overflow, masks, epsilons, sums
+    study     one graph, its samples, and evaluations of it
+    nodes     the forecast of each node, and the guilty ones
+    plan      the nodes to keep in fp32
+    progress  the checks of a search, kept while it runs
+    calibrate ranges for int8
+    qdq       int8 pairs around products
+    int8_study  the study of int8
+
 The result always loads in ONNX Runtime where the graph did: a node that takes no half type gets casts around it.
 """
 
@@ -24,11 +44,13 @@ __all__ = ["cast_model", "make_runnable"]
 
 
 def cast_model(model: ModelProto, precision: Precision, *, keep: frozenset[str] = frozenset()) -> tuple[Note, ...]:
-    """Cast a model to ``fp16`` or ``bf16`` (in place) and say what was done; ``fp32`` leaves it alone.
+    """Cast a model to ``fp16``, ``bf16`` or ``mixed`` (in place) and say what was done; others leave it alone.
 
-    Inputs and outputs keep their types. ``keep``: names of nodes that stay as they are. External weights stay
-    references; ``convert.bigmodel.place_weights`` casts them while it writes them.
+    ``mixed`` is fp16 but for ``keep``. Inputs and outputs keep their types. ``keep``: names of nodes that stay as they
+    are. External weights stay references; ``convert.bigmodel.place_weights`` casts them while it writes them.
     """
+    if precision == "mixed":
+        precision = "fp16"
     if precision not in ("fp16", "bf16"):
         return ()
     return tuple(_notes(_cast(model, precision, keep), precision, keep))
@@ -70,6 +92,8 @@ def _notes(caster: Caster, precision: str, keep: frozenset[str]) -> list[Note]:
         notes.append(Note(text=f"{text} in {name} ({_counted(caster.borrowed)})"))
     if caster.shape_only:
         notes.append(Note(text=f"{caster.shape_only} nodes that compute sizes stay as they were"))
+    if caster.kept:
+        notes.append(Note(text=f"{len(caster.kept)} of {len(keep)} nodes of the plan stay in float32"))
     missing = keep - caster.kept
     if missing:
         text = f"no node is called {', '.join(sorted(missing))}, so nothing was kept in float32 for it"

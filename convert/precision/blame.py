@@ -10,7 +10,7 @@ flushed to zero, is followed by the worst element instead of by L2.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from convert.precision.flow import Flow, Step
@@ -177,20 +177,13 @@ def _add(sums: dict[str, float], key: str, piece: float) -> None:
     sums[key] = sums.get(key, 0.0) + piece
 
 
-def effects(blames: Sequence[Blame], flow: Flow) -> dict[str, dict[str, float]]:
-    """Node → output → the relative L2 that its own rounding leaves there. An input's rounding is its users'."""
+def effects(blames: Sequence[Blame], owners: Callable[[str], Sequence[str]]) -> dict[str, dict[str, float]]:
+    """Node → output → the relative L2 that its own rounding leaves there. ``owners``: whose a value's rounding is."""
     squares: dict[str, dict[str, float]] = {}
     for blame in blames:
         for value, share in blame.values.items():
-            for node in nodes_storing(flow, value):
+            for node in owners(value):
                 _add(squares.setdefault(node, {}), blame.output, share * blame.passed**2)
         for node, share in blame.weights.items():
             _add(squares.setdefault(node, {}), blame.output, share * blame.passed**2)
     return {node: {name: math.sqrt(square) for name, square in found.items()} for node, found in squares.items()}
-
-
-def nodes_storing(flow: Flow, value: str) -> list[str]:
-    """The node that writes a value; of an input of the graph, the nodes that read it."""
-    if value in flow.makers:
-        return [flow.steps[flow.makers[value]].name]
-    return [flow.steps[user].name for user in flow.users.get(value, ()) if not flow.steps[user].link]

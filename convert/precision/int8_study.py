@@ -29,6 +29,10 @@ class Int8Study(Study):
         """Only products are quantized."""
         return name in self._products
 
+    def owners(self, value: str) -> list[str]:
+        """The products that take or give a value: it is rounded for them alone."""
+        return [name for name, values in self._products.items() if value in values]
+
     def candidate(self, keep: frozenset[str]) -> ModelProto:
         """The graph with its products in int8."""
         self._calibrate()

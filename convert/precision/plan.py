@@ -89,8 +89,8 @@ class Planner:
                 return self._shrunk(least, check)
             added = self._blamed(check, keep, at_least=len(keep))
         everything = frozenset(name for name in self.study.nodes if self.study.keepable(name))
-        reason = "no smaller set was found: every node is kept"
-        return Planned(keep=self._in_order(everything), holds=True, reason=reason)
+        reason = "no smaller set was found: every node is kept, so that nothing is gained"
+        return Planned(keep=self._in_order(everything), holds=self.study.precision != "int8", reason=reason)
 
     def _in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         wanted = set(names)

@@ -22,9 +22,10 @@ from onnxruntime.quantization.quant_utils import QuantType
 
 from convert.bigmodel import external_tensors, nbytes, tensor_array
 from convert.errors import UsageError
+from convert.ladder import QUANTIZED_OPS
 from convert.precision.calibrate import Range
 
-PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
+PRODUCTS = QUANTIZED_OPS
 MOST_BYTES = (2 << 30) - (128 << 20)
 """Quantizing holds the weights in the proto, which may have 2 GiB."""
 OPTIONS = {"ActivationSymmetric": True, "WeightSymmetric": True}

@@ -65,7 +65,7 @@ class Rules:
         if error.overflow:
             masks = -error.reach >= MASK_FROM
             holds = f"a mask of {error.reach:.4g} ({name!r})" if masks else f"weight {name!r} of {error.reach:.4g}"
-            yield 3.0, f"{holds} is beyond {fmt.name}'s {fmt.largest:.6g} and becomes infinite"
+            yield 3.1, f"{holds} is beyond {fmt.name}'s {fmt.largest:.6g} and becomes infinite"
         elif error.flushed and error.size == 1 and error.made >= 1.0:
             yield 2.5, f"the small number {error.reach:.3g} ({name!r}) becomes 0 in {fmt.name}"
         elif error.flushed >= MUCH_FLUSHED and error.made > SPOKEN_FROM * fmt.unit:

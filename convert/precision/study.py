@@ -242,7 +242,13 @@ class Study:
 
     def effects(self, evaluation: Evaluation) -> dict[str, dict[str, float]]:
         """Node → output → the relative L2 that its rounding leaves there."""
-        return effects(self.blames(evaluation), self.flow)
+        return effects(self.blames(evaluation), self.owners)
+
+    def owners(self, value: str) -> list[str]:
+        """Whose the rounding of a value is: the node's that writes it; an input's, the nodes' that read it."""
+        if value in self.flow.makers:
+            return [self.flow.steps[self.flow.makers[value]].name]
+        return [self.flow.steps[user].name for user in self.flow.users.get(value, ()) if not self.flow.steps[user].link]
 
     def close(self) -> None:
         """Let go of the exact run."""

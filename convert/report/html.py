@@ -11,6 +11,7 @@ from typing import Any
 
 from artifacts.render import size_text
 from convert.gate import METRICS, keeps
+from convert.ladder import ladder_text
 from convert.report.data import ReportData, TargetReport
 from convert.report.pictures import histogram, scatter
 from convert.request import Conversion, StageRun, TargetResult
@@ -138,6 +139,8 @@ def _facts(result: TargetResult) -> Iterator[tuple[str, tuple[str, str]]]:
     yield "Target", (result.target, result.soc if result.soc != result.target else "")
     if result.precision:
         yield "Precision", (result.precision, "")
+    if result.ladder:
+        yield "Ladder", (ladder_text(result.ladder), "fastest first; the first that holds in the forecast")
     if result.backend:
         yield "Backend", (result.backend, "")
     if result.report:

@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto
 from convert.lowering.site import Refuse, Site
 from convert.rewrites.base import Avoided, Rewrite
 from convert.rewrites.int32_indices import INDEX_INPUT
-from convert.rewrites.nodes import each_node
+from convert.rewrites.nodes import drop_idle, each_node
 from convert.rewrites.ranges import INT32, Ranges, fits_int32
 
 
@@ -54,7 +54,10 @@ def run(model: ModelProto, argument: str) -> list[str]:
         inputs[place] = _narrowed(site, name)
         site.same(inputs)
 
-    return each_node(model, as_int32, _wanted)
+    done = each_node(model, as_int32, _wanted)
+    if done:
+        drop_idle(model, "Cast")
+    return done
 
 
 RULE = Rewrite(

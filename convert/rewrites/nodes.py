@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto
 
 from convert.lowering import functions, schemas
 from convert.lowering.engine import all_names, convert_graph, forget_types, info_names, opset_of, walk
-from convert.lowering.facts import Scope, infer, scope_of
+from convert.lowering.facts import Scope, infer, scope_of, subgraphs
 from convert.lowering.held import drop_unused, hold, release
 from convert.lowering.site import Names, Refuse, Site
 
@@ -73,6 +73,27 @@ def _run(model: ModelProto, treat: Callable[[NodeProto, Scope], list[NodeProto] 
         drop_unused(held.model)
         model.CopyFrom(release(held))
     return done
+
+
+def drop_idle(model: ModelProto, *ops: str) -> None:
+    """Take out nodes of some operators whose outputs nothing reads any more, main graph and subgraphs. In place."""
+    while True:
+        read = {info.name for info in model.graph.output}
+        graphs = [model.graph, *(inner for node in walk(model.graph) for inner in subgraphs(node))]
+        for graph in graphs:
+            read.update(name for node in graph.node for name in node.input)
+            read.update(info.name for info in graph.output)
+        idle = [
+            (graph, node)
+            for graph in graphs
+            for node in graph.node
+            if node.op_type in ops and read.isdisjoint(node.output)
+        ]
+        if not idle:
+            break
+        for graph, node in idle:
+            graph.node.remove(node)
+    drop_unused(model)
 
 
 def has_op(model: ModelProto, *ops: str) -> bool:

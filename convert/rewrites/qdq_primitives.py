@@ -11,7 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from convert.lowering.rules.quantization import RANGES, axis_shape
 from convert.lowering.site import Refuse, Site
 from convert.rewrites.base import Avoided, Rewrite
-from convert.rewrites.nodes import each_node
+from convert.rewrites.nodes import drop_idle, each_node
 from convert.rewrites.qdq import is_dequantize, quantize_before, stored_as_float
 
 
@@ -42,7 +42,10 @@ def _round_in_float(site: Site, pair: NodeProto) -> None:
 
 def run(model: ModelProto, argument: str) -> list[str]:
     """Replace every DequantizeLinear that can be, and with it what it undoes; says which."""
-    return each_node(model, _rounded, is_dequantize)
+    done = each_node(model, _rounded, is_dequantize)
+    if done:
+        drop_idle(model, "QuantizeLinear")
+    return done
 
 
 RULE = Rewrite(

@@ -10,7 +10,7 @@ from onnx import ModelProto
 
 from convert.lowering.site import Site
 from convert.rewrites.base import Avoided, Rewrite
-from convert.rewrites.nodes import each_node
+from convert.rewrites.nodes import drop_idle, each_node
 from convert.rewrites.qdq import is_dequantize, quantize_before, stored_as_float
 
 ALLOWED = 0.15
@@ -27,7 +27,10 @@ def _stripped(site: Site) -> None:
 
 def run(model: ModelProto, argument: str) -> list[str]:
     """Leave out every pair, and give weights as floats; says where."""
-    return each_node(model, _stripped, is_dequantize)
+    done = each_node(model, _stripped, is_dequantize)
+    if done:
+        drop_idle(model, "QuantizeLinear")
+    return done
 
 
 RULE = Rewrite(

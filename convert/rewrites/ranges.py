@@ -21,7 +21,7 @@ DEPTH = 200
 PASSED_ON = frozenset(
     {
         *("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Tile", "Slice", "Split", "Identity"),
-        *("Gather", "GatherElements", "GatherND", "ReduceMax", "ReduceMin", "DepthToSpace", "SpaceToDepth"),
+        *("Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
     }
 )
 """Operators whose output holds no number that their first input doesn't hold."""
@@ -37,6 +37,8 @@ class Ranges:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], Span] = {}
+        self._scopes: dict[int, Scope] = {}
+        """Kept, so that no other scope gets the number of one that is gone."""
 
     def span(self, name: str, scope: Scope, depth: int = 0) -> Span:
         """The range of an integer value that ``scope`` sees."""
@@ -44,7 +46,7 @@ class Ranges:
         whole = _of_type(scope.dtype(name))
         if owner is None or depth > DEPTH:
             return whole
-        key = (id(owner), name)
+        key = (id(self._scopes.setdefault(id(owner), owner)), name)
         if key not in self._known:
             # A value that is asked for while it is being worked out has the range of its type.
             self._known[key] = whole
@@ -66,7 +68,10 @@ class Ranges:
         def of(index: int) -> Span:
             return self.span(node.input[index], scope, depth + 1)
 
-        if node.op_type in PASSED_ON:
+        if node.op_type == "TopK" and name != node.output[0]:
+            size = _axis_size(node, scope, -1)
+            return (0, max(size - 1, 0)) if size is not None else _of_type(scope.dtype(name))
+        if node.op_type in PASSED_ON or node.op_type == "TopK":
             return of(0)
         rule = RULES.get(node.op_type)
         found = rule(node, of, scope) if rule is not None else None

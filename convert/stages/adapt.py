@@ -6,7 +6,9 @@ where ONNX Runtime gives the reference outputs on every sample. Nothing is refus
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from onnx import ModelProto
@@ -26,7 +28,7 @@ from convert.lowering import LoweringRefused, lower
 from convert.normalize import name_nodes
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.proof import departures
-from convert.rewrites import RULES, load_rule, rewrite
+from convert.rewrites import RULES, Applied, load_rule, rewrite
 from convert.ties import read_ties
 from convert.values import AdaptOptions, Note, OnnxGraph
 from op_registry.judge import judge_model
@@ -34,6 +36,8 @@ from op_registry.overlay import read_overlay
 from op_registry.targets import find_target
 from op_registry.values import Judgement, Target
 
+NAMED = 20
+"""How many nodes of a rewrite are named in its proof."""
 HEAVY = 1 << 30
 """Graphs with more weights than this are lowered, but not rewritten: each proof would run them several times."""
 WEIGHT = {"refused": 1_000_000, "risk": 1_000, "slow": 1}
@@ -66,8 +70,10 @@ def adapt_graph(graph: OnnxGraph, options: AdaptOptions, folder: Path) -> OnnxGr
     if not start.faults:
         return _kept(graph, notes, folder)
     best = _at_best_opset(start, options, notes)
+    before, after = opset_of(start.model), opset_of(best.model)
+    proofs: list[dict[str, Any]] = [{"lowered": {"from": before, "to": after}}] if before != after else []
     if best.faults and graph.weight_bytes < HEAVY:
-        best = _rewritten(best, graph, options, notes)
+        best = _rewritten(best, graph, options, notes, proofs)
     if best is start:
         return _kept(graph, notes, folder)
     name_nodes(best.model)
@@ -83,6 +89,7 @@ def adapt_graph(graph: OnnxGraph, options: AdaptOptions, folder: Path) -> OnnxGr
         sample_count=graph.sample_count,
         calibration_count=graph.calibration_count,
         made_by="adapt",
+        adapted=tuple(proofs),
         notes=tuple(notes),
         files=tuple(sorted((*model_entries(folder, names, graph.files), *carry_samples(graph, folder)))),
         folder=str(folder),
@@ -124,7 +131,9 @@ def _opsets(best: int, current: int, target: Target) -> list[int]:
     return [opset for opset in (best, *rest) if opset and opset != current]
 
 
-def _rewritten(best: Candidate, graph: OnnxGraph, options: AdaptOptions, notes: list[Note]) -> Candidate:
+def _rewritten(
+    best: Candidate, graph: OnnxGraph, options: AdaptOptions, notes: list[Note], proofs: list[dict[str, Any]]
+) -> Candidate:
     """Apply the rewrites that make something avoidable that the target finds fault with, each kept where it helps."""
     feeds, _ = read_samples(graph)
     for name in RULES:
@@ -141,7 +150,22 @@ def _rewritten(best: Candidate, graph: OnnxGraph, options: AdaptOptions, notes: 
             best = found
             nodes = [node for applied in result.applied for node in applied.nodes]
             notes.append(Note(text=f"rewritten by {name}: {rule.title}, {len(nodes)} places", subject=nodes[0]))
+            proofs += [_proof(applied) for applied in result.applied]
     return best
+
+
+def _proof(applied: Applied) -> dict[str, Any]:
+    """A rewrite and how it was proven, as the manifest keeps it. Of many nodes the first are named."""
+    gap = applied.evidence.get("max_abs", 0.0)
+    # The next power of ten: the last digits are the machine's.
+    below = 10.0 ** math.ceil(math.log10(gap)) if gap > 0 else 0.0
+    evidence = {name: value for name, value in applied.evidence.items() if name != "max_abs"}
+    return {
+        "rewrite": applied.name,
+        "nodes": list(applied.nodes[:NAMED]),
+        "count": len(applied.nodes),
+        "evidence": {**evidence, "max_abs_below": below},
+    }
 
 
 def _departure(graph: OnnxGraph, folder: Path) -> str:

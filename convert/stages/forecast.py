@@ -8,17 +8,22 @@ are found with a few more passes.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from artifacts.digest import canonical_json, file_entry, sha256_bytes
+from convert.arrays import load_npz
+from convert.compare import Compared, compare_outputs, fold
 from convert.errors import GateFailed, UsageError
-from convert.ort import SessionFailed
+from convert.gate import judge
+from convert.ort import SessionFailed, stream_samples
 from convert.precision.nodes import guilty, node_forecasts
 from convert.precision.plan import Planned, Planner
 from convert.precision.progress import Progress
 from convert.precision.study import Evaluation, Study
 from convert.settings import load_settings
-from convert.values import Forecast, ForecastOptions, Note, OnnxGraph, to_json
+from convert.ties import TieCount, read_ties
+from convert.values import Forecast, ForecastOptions, Note, OnnxGraph, ValidationReport, to_json
 
 NODES = "forecast.json"
 SEARCHES = "searches"
@@ -37,6 +42,8 @@ def forecast_graph(graph: OnnxGraph, options: ForecastOptions, folder: Path) -> 
     """
     _refuse(graph, options)
     folder.mkdir(parents=True, exist_ok=True)
+    if options.precision == "fp32":
+        return _of_fp32(graph, options, folder)
     scratch = folder / "runs"
     study = _study(graph, options, scratch)
     try:
@@ -62,6 +69,39 @@ def forecast_graph(graph: OnnxGraph, options: ForecastOptions, folder: Path) -> 
         evaluations=evaluations,
         samples=graph.sample_count,
         notes=(*study.notes, *first.notes, *_told(first, planned)),
+        files=(file_entry(folder, NODES),),
+        folder=str(folder),
+    )
+
+
+def _of_fp32(graph: OnnxGraph, options: ForecastOptions, folder: Path) -> Forecast:
+    """fp32 rounds nothing: the graph once more, with ONNX Runtime's optimizations, against the reference."""
+    names = [spec.name for spec in graph.outputs]
+    feeds = (load_npz(graph.path(f"samples/{number:03d}.npz")) for number in range(graph.sample_count))
+    ties = TieCount(names)
+
+    def compared() -> Iterator[Sequence[Compared]]:
+        for number, outputs in enumerate(stream_samples(graph.model_path, feeds)):
+            reference = [*load_npz(graph.path(f"reference/{number:03d}.npz")).values()]
+            yield compare_outputs(reference, ties.settle(reference, outputs, read_ties(graph, number)), names)
+
+    try:
+        comparison = fold(compared())
+    except SessionFailed as failure:
+        raise _cannot_run(str(failure)) from failure
+    report = ValidationReport(
+        parent=graph.digest, ran_on="forecast", outputs=comparison.outputs, samples=comparison.samples
+    )
+    verdict = judge(report, "fp32", options.gate)
+    (folder / NODES).write_bytes(to_json([]))
+    return Forecast(
+        parent=graph.digest,
+        precision="fp32",
+        holds=verdict.passed,
+        outputs=comparison.outputs,
+        evaluations=1,
+        samples=comparison.samples,
+        notes=comparison.notes,
         files=(file_entry(folder, NODES),),
         folder=str(folder),
     )

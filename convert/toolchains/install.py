@@ -17,14 +17,14 @@ from pathlib import Path
 import msgspec
 
 from artifacts.errors import disk_full
-from artifacts.runner import Finished, run_process
+from artifacts.runner import run_process
+from convert.backends.children import FOREIGN
 from convert.errors import ToolchainMissing, UsageError
 from convert.toolchains.known import Edit, Known, Remove
 from convert.toolchains.place import RECORD, VENV, Installed, Record, installed_toolchain, toolchains_root
 from convert.toolchains.pythons import check_python, find_python
 
 STEPS = "steps.json"
-LOG = "install.log"
 SITE = "lib/python*/site-packages"
 TIMEOUT = 3600.0
 """Seconds for one step; downloads of two gigabytes over a slow line take long."""
@@ -95,16 +95,14 @@ def _steps(known: Known, folder: Path, python: Path | None, tell: Tell) -> None:
 def _make_environment(known: Known, folder: Path, python: Path | None) -> None:
     shutil.rmtree(folder / VENV, ignore_errors=True)
     chosen = check_python(python, known.python, folder) if python else find_python(known.python, folder)
-    ended = _run([str(chosen), "-m", "venv", VENV], folder)
-    if ended.returncode:
-        raise _failed("CNV-6052", f"{chosen} made no virtual environment", folder)
+    _run("environment", [str(chosen), "-m", "venv", VENV], folder, f"{chosen} made no virtual environment")
 
 
 def _install_packages(known: Known, folder: Path) -> None:
     pip = [str(folder / VENV / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     for packages, more in ((known.bare_packages, ["--no-deps"]), (known.packages, [])):
-        if packages and _run([*pip, *more, *packages], folder).returncode:
-            raise _failed("CNV-6052", f"pip could not install {', '.join(packages)}", folder)
+        if packages:
+            _run("packages", [*pip, *more, *packages], folder, f"pip could not install {', '.join(packages)}")
 
 
 def _mend(known: Known, folder: Path) -> None:
@@ -141,8 +139,8 @@ def _edit(edit: Edit, site: Path) -> None:
 def _try(known: Known, folder: Path) -> None:
     """Import what it needs; without this machine's own paths, as the compiler will run."""
     code = "; ".join(f"import {name}" for name in known.imports)
-    if _run([str(folder / VENV / "bin" / "python"), "-c", code], folder).returncode:
-        raise _failed("CNV-6053", f"{known.name} is installed and does not import", folder)
+    argv = [str(folder / VENV / "bin" / "python"), "-c", code]
+    _run("trial", argv, folder, f"{known.name} is installed and does not import", code="CNV-6053")
 
 
 def _packages(folder: Path) -> dict[str, str]:
@@ -152,23 +150,21 @@ def _packages(folder: Path) -> dict[str, str]:
     return {name.lower().replace("_", "-"): version for name, _, version in sorted(pairs)}
 
 
-def _run(argv: list[str], folder: Path) -> Finished:
+def _run(step: str, argv: list[str], folder: Path, failed: str, *, code: str = "CNV-6052") -> None:
     """A step's program; variables that would lead it to this program's own packages are taken away."""
-    clean = {"PYTHONPATH": "", "PYTHONHOME": "", "VIRTUAL_ENV": "", "PIP_CONSTRAINT": ""}
-    argv = ["env", *(f"--unset={name}" for name in clean), *argv]
-    ended = run_process(argv, folder=folder, log=folder / LOG, timeout=TIMEOUT)
-    if ended.timed_out:
-        raise _failed("CNV-6052", f"a step took longer than {TIMEOUT:.0f} s", folder)
-    return ended
-
-
-def _failed(code: str, what: str, folder: Path) -> ToolchainMissing:
-    log = folder / LOG
+    log = folder / f"{step}.log"
+    log.unlink(missing_ok=True)
+    foreign = [f"--unset={name}" for name in (*FOREIGN, "PIP_CONSTRAINT")]
+    ended = run_process(["env", *foreign, *argv], folder=folder, log=log, timeout=TIMEOUT)
+    if ended.returncode == 0 and not ended.timed_out:
+        return
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
-    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
-    told = f": {errors[0][:300]}" if errors else ""
-    return ToolchainMissing(
-        code, what + told, hint=f"read {log}; mend it and run the same command again, it goes on where it stopped"
+    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:] or ["no message"]
+    told = f"it took longer than {TIMEOUT:.0f} s" if ended.timed_out else errors[0][:300]
+    raise ToolchainMissing(
+        code,
+        f"{failed}: {told}",
+        hint=f"read {log}; mend it and run the same command again, it goes on where it stopped",
     )
 
 

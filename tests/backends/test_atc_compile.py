@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +26,26 @@ from convert.values import CompiledArtifact, CompileOptions, OnnxGraph
 from op_registry.targets import find_target
 
 
-@pytest.fixture
-def cann(tmp_path, monkeypatch):
-    """Installs a CANN of stand-ins and sources it."""
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory) -> Callable[..., dict[str, str]]:
+    """A CANN of stand-ins, installed once for each way to have it: the environment that sources it."""
 
-    def make(version: str = "8.5.0", *, soc: str = "Ascend910B3", sourced: bool = True, **more) -> Path:
-        folder = tmp_path / f"cann-{version}"
-        environment = install_cann(folder, version, soc=soc, **more)
+    @functools.cache
+    def install(version: str, **more) -> dict[str, str]:
+        return install_cann(tmp_path_factory.mktemp("cann"), version, **more)
+
+    return install
+
+
+@pytest.fixture
+def cann(installed, tmp_path, monkeypatch):
+    """Sources a CANN of stand-ins. ``own``: one that the test may change."""
+
+    def make(
+        version: str = "8.5.0", *, soc: str = "Ascend910B3", sourced: bool = True, own: bool = False, **more
+    ) -> Path:
+        install = functools.partial(install_cann, tmp_path / "cann") if own else installed
+        environment = install(version, soc=soc, **more)
         for name, value in environment.items():
             if sourced or name in ("PATH", "ASCEND_HOME_PATH"):
                 monkeypatch.setenv(name, value)
@@ -57,7 +72,12 @@ def mlp(shape=("N", 8)) -> onnx.ModelProto:
 
 
 def compiled(
-    graph: OnnxGraph, folder: Path, options: CompileOptions | None = None, *, timeout: float = 60.0
+    graph: OnnxGraph,
+    folder: Path,
+    options: CompileOptions | None = None,
+    *,
+    timeout: float = 60.0,
+    launcher: tuple[str, ...] = (),
 ) -> tuple[Compiled, CompiledArtifact]:
     """Probe, plan and compile; the artifact lies in ``folder/out``."""
     options = options or options_for("Ascend910B")
@@ -67,7 +87,7 @@ def compiled(
     plan = backend.plan(graph, target, options, found)
     folder.mkdir()
     prepare_folder(graph, plan, folder)
-    done = backend.compile(plan, graph, folder, runner_for(timeout, folder))
+    done = backend.compile(plan, graph, folder, runner_for(timeout, folder, launcher))
     artifact = CompiledArtifact(
         parent=graph.digest,
         target=target.name,
@@ -81,7 +101,14 @@ def compiled(
     return done, artifact
 
 
-def ran(graph: OnnxGraph, artifact: CompiledArtifact, done: Compiled, folder: Path, *samples) -> Ran | CannotRun:
+def ran(
+    graph: OnnxGraph,
+    artifact: CompiledArtifact,
+    done: Compiled,
+    folder: Path,
+    *samples: dict[str, np.ndarray],
+    launcher: tuple[str, ...] = (),
+) -> Ran | CannotRun:
     from msgspec.structs import replace
 
     from artifacts.digest import file_entries
@@ -89,7 +116,7 @@ def ran(graph: OnnxGraph, artifact: CompiledArtifact, done: Compiled, folder: Pa
     folder.mkdir()
     artifact = replace(artifact, files=file_entries(Path(artifact.folder), list(done.files)))
     request = RunRequest(artifact=artifact, graph=graph, folder=folder)
-    return AtcBackend().run(request, iter(samples), runner_for(20.0, folder))
+    return AtcBackend().run(request, iter(samples), runner_for(60.0, folder, launcher))
 
 
 # ------------------------------------------------------------------------------------------------------------- finding
@@ -141,7 +168,7 @@ def test_a_toolkit_that_was_not_sourced_is_used_all_the_same(cann, tmp_path, gra
 
 
 def test_an_atc_that_does_not_start_is_missing_with_its_last_words(cann):
-    home = cann()
+    home = cann(own=True)
     script(home / "bin" / "atc", "sh", "-c", "echo libge_compiler.so: cannot open shared object file; exit 127")
     missing = AtcBackend().probe(find_target("Ascend910B"), os.environ)
     assert isinstance(missing, Missing)
@@ -164,7 +191,7 @@ def test_version_files_of_all_ages_are_read(text, version):
 
 
 def test_a_tree_without_version_files_is_dated_by_its_flags(cann):
-    home = cann("8.5.0")
+    home = cann("8.5.0", own=True)
     (home / "compiler" / "version.info").unlink()
     renamed = home.with_name("here")
     home.rename(renamed)
@@ -181,6 +208,36 @@ def test_the_edition_of_a_list_of_flags_is_the_oldest_that_fits():
 
     for version in ("5.1", "6.2", "6.3", "8.0", "8.5", "9.0", "9.1", "9.2"):
         assert edition_of(frozenset(flags_of(version))) == version
+
+
+def test_a_toolkit_behind_a_launcher_compiles_and_runs(cann, tmp_path, graph_of, monkeypatch):
+    home = cann()
+    inside = tmp_path / "inside"
+    variables = {name: os.environ[name] for name in ("ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "PYTHONPATH", "PATH")}
+    script(inside, "env", **variables)
+    for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_OPP_PATH", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", os.pathsep.join(part for part in variables["PATH"].split(":") if "cann" not in part))
+    assert isinstance(AtcBackend().probe(find_target("Ascend910B"), os.environ), Missing)
+
+    monkeypatch.setenv("CONVERT_LAUNCHER", str(inside))
+    graph = graph_of(mlp((4, 8)), feed(4, 8))
+    launcher = (str(inside),)
+    done, artifact = compiled(graph, tmp_path / "work", options_for("Ascend910B3"), launcher=launcher)
+    assert done.failure == ""
+    assert artifact.plan.needs == {"toolchain": "CANN", "version": "8.5.0", "soc": "Ascend910B3", "launched": "yes"}
+    answer = ran(graph, artifact, done, tmp_path / "run", feed(4, 8), launcher=launcher)
+    assert isinstance(answer, Ran), answer
+    assert next(answer.outputs)[0].shape == (4, 3)
+    assert home.is_dir()
+
+
+def test_a_launcher_that_leads_nowhere_is_told(tmp_path):
+    script(tmp_path / "inside", "sh", "-c", "echo docker: Cannot connect to the Docker daemon >&2; exit 125")
+    environment = {**os.environ, "CONVERT_LAUNCHER": str(tmp_path / "inside")}
+    missing = AtcBackend().probe(find_target("Ascend910B"), environment)
+    assert isinstance(missing, Missing)
+    assert "Cannot connect to the Docker daemon" in missing.reason
 
 
 # ----------------------------------------------------------------------------------------------------------- compiling

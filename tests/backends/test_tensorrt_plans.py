@@ -31,7 +31,8 @@ STEPS = graph_like(
 )
 ODD = graph_like(spec("input:0", "N", 4), dims=(DimRange(name="N", sizes=(4,)),))
 QDQ = graph_like(spec("images", 1, 3, 8, 8), ops={"QuantizeLinear": 1, "DequantizeLinear": 1})
-SAMPLED = graph_like(spec("images", 1, 3, 8, 8), sample_count=2, calibration_count=2)
+SAMPLED = graph_like(spec("images", 1, 3, 8, 8), sample_count=2, calibration_count=2, ops={"Conv": 1})
+UNSAMPLED = graph_like(spec("images", 1, 3, 8, 8), ops={"MatMul": 2})
 
 CASES = {
     "8.4_fp16_static": ("8.4.1", IMAGE, "fp16", {}, ()),
@@ -50,7 +51,7 @@ CASES = {
     "10.0_quoted_name": ("10.0.1", ODD, "fp16", {}, ()),
     "10.8_two_dims": ("10.8.0", STEPS, "fp16", {"opt": "T:64", "maxTactics": "100"}, ()),
     "10.15_int8_of_the_model": ("10.15.1", QDQ, "int8", {}, ()),
-    "10.15_int8_calibrated": ("10.15.1", SAMPLED, "int8", {}, ("sum",)),
+    "10.15_int8_by_pairs_to_come": ("10.15.1", SAMPLED, "int8", {}, ("sum",)),
     "10.15_fp32_with_tf32": ("10.15.1", IMAGE, "fp32", {"tf32": "on"}, ()),
     "10.15_mixed_prefer": ("10.15.1", IMAGE, "mixed", {"precisionConstraints": "prefer"}, ("sum",)),
     "10.15_typed": ("10.15.1", IMAGE, "fp16", {"stronglyTyped": "true"}, ()),
@@ -84,7 +85,7 @@ def test_each_golden_plan_is_accepted_by_trtexec_of_its_release(name: str, tmp_p
     words = list(plan.argv[1:])
     model = model_for(graph, quantized="QuantizeLinear" in graph.ops)
     (tmp_path / "out").mkdir()
-    for path in ("model/model.onnx", "model/cast.onnx", "model/quantized.onnx"):
+    for path in ("model/model.onnx", "model/cast.onnx"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         onnx.save(model, tmp_path / path)
     if any("--calib=" in word for word in words):
@@ -179,7 +180,9 @@ def test_the_table_and_the_stand_in_agree_on_which_release_has_what(double):
         ("10.15.1", IMAGE, "fp16", {"excludeLeanRuntime": "true"}, "CNV-2266", "versionCompatible"),
         ("8.6.1", IMAGE, "bf16", {}, "CNV-2269", "9.0"),
         ("8.2.0", IMAGE, "fp16", {}, "CNV-2269", "8.4"),
-        ("10.15.1", IMAGE, "int8", {}, "CNV-2268", "--calibration"),
+        ("10.15.1", IMAGE, "int8", {}, "CNV-2268", "leave --precision out"),
+        ("10.15.1", UNSAMPLED, "int8", {}, "CNV-2268", "--option calib=FILE"),
+        ("11.0.0", UNSAMPLED, "int8", {}, "CNV-2268", "--calibration"),
         ("10.15.1", BATCH, "fp16", {"opt": "N:99"}, "CNV-2075", "N=1..8"),
         ("10.15.1", BATCH, "fp16", {"opt": "N"}, "CNV-2075", "opt=N:4"),
         ("10.15.1", IMAGE, "fp32", {"tf32": "perhaps"}, "CNV-2075", "off"),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
-
-from convert.__main__ import cli
 from artifacts.cli import run_boundary
+from convert.__main__ import cli
 
 HEAD = """
 [settings]
@@ -29,7 +29,10 @@ def make_model(path: Path, seed: int = 0) -> Path:
 
     weight = np.random.default_rng(seed).standard_normal((4, 3)).astype("f4")
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["h"], name="product"), helper.make_node("Relu", ["h"], ["y"], name="r")],
+        [
+            helper.make_node("MatMul", ["x", "w"], ["h"], name="product"),
+            helper.make_node("Relu", ["h"], ["y"], name="r"),
+        ],
         "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
@@ -38,3 +41,25 @@ def make_model(path: Path, seed: int = 0) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
+
+
+class Site:
+    """A folder with a catalogue, and the command run in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, *models: str, head: str = HEAD) -> None:
+        (self.folder / "convert.toml").write_text("\n".join((head, *models)), encoding="utf-8")
+
+    def run(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        """A ``convert catalog`` command with ``--json``: its exit code and its document."""
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.chdir(self.folder):
+            code = run_boundary(cli, ["catalog", *arguments, "--json"], prog="convert", usage_code="CNV-2000")
+        return code, json.loads(output.getvalue())
+
+    def pairs(self, *arguments: str) -> dict[str, Any]:
+        """The pairs of a plan or run, by ``model@target``."""
+        found = self.run(*arguments)[1]["pairs"]
+        return {f"{pair['model']}@{pair['target']}": pair for pair in found}

@@ -27,6 +27,8 @@ QUIET = {
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     "PREFECT_WORKER_QUERY_SECONDS": "1",
     "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+    "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
 }
 DATABASES = ("prefect.db", "prefect.db-wal", "prefect.db-shm")
 
@@ -60,7 +62,7 @@ class Server:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/api"
         self.database = database
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
@@ -70,14 +72,19 @@ class Server:
         command = [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app"]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--log-level", "warning"]
         with (self.home / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, env=environment(self.home, **more), cwd=self.home, stdout=log, stderr=log, start_new_session=True
+            self.process = subprocess.Popen(
+                command,
+                env=environment(self.home, **more),
+                cwd=self.home,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         wait_for(self._answers, seconds=120, told="the Prefect server")
 
     def _answers(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self.home / "server.log").read_text()[-3000:]
+        assert self.process is not None
+        assert self.process.poll() is None, (self.home / "server.log").read_text()[-3000:]
         try:
             urllib.request.urlopen(f"{self.url}/health", timeout=2).close()
         except OSError:
@@ -85,9 +92,9 @@ class Server:
         return True
 
     def stop(self) -> None:
-        if self._process is not None:
-            end(self._process)
-            self._process = None
+        if self.process is not None:
+            end(self.process)
+            self.process = None
 
     def restart(self, *, away: float = 0.0) -> None:
         self.stop()
@@ -155,7 +162,7 @@ def processes_with(text: str) -> list[int]:
 
 
 def template(folder: Path) -> Path:
-    """A home with a migrated database, made once on this machine for each version of Prefect: a start costs 12 s less."""
+    """A home with a migrated database, made once on this machine for each version of Prefect: it saves 12 s."""
     import importlib.metadata
 
     home = folder / f"prefect-{importlib.metadata.version('prefect')}-{os.getuid()}"

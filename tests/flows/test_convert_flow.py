@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +28,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One Prefect server for all tests of flows; it takes its time to start."""
-    os.environ["PREFECT_HOME"] = str(tmp_path_factory.mktemp("prefect"))
-    os.environ["DO_NOT_TRACK"] = "1"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from prefect.testing.utilities import prefect_test_harness
-
-        with prefect_test_harness(server_startup_timeout=180):
-            yield
-
-
 def places(folder: Path) -> dict[str, Any]:
     return {name: str(folder / name) for name in ("registry", "cache_dir", "out")}
 
@@ -60,7 +45,7 @@ def test_the_task_gives_the_document_of_the_command_line(model: Path, tmp_path: 
 
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")
-def test_a_flow_run_publishes_and_a_failed_gate_fails_the_run(server: None, model: Path, tmp_path: Path) -> None:
+def test_a_flow_run_publishes_and_a_failed_gate_fails_the_run(server: str, model: Path, tmp_path: Path) -> None:
     from flows.convert_model import convert_model
 
     done = convert_model(str(model), ["cpu"], settings=places(tmp_path), return_state=True)
@@ -74,7 +59,7 @@ def test_a_flow_run_publishes_and_a_failed_gate_fails_the_run(server: None, mode
     assert failed.message.startswith("[CNV-8001]")
 
 
-def test_importing_a_flow_starts_no_server_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_importing_a_flow_starts_no_server_of_its_own() -> None:
     import flows.convert_model
 
     assert flows.convert_model.convert_model.name == "convert_model"

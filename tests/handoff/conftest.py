@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handoff_kit import Machine, bash, device_outputs, install_cann, unpack
+from handoff_kit import Machine, bash, device_outputs, install_cann, run_om, unpack
 from onnx import TensorProto, helper, numpy_helper, save
 
 from convert.host import StageHost
@@ -100,13 +100,3 @@ def measured(compiled: Path) -> Path:
     """A compiled bundle with the outputs that the card of the stand-in gave."""
     device_outputs(compiled, run_om)
     return compiled
-
-
-def run_om(artifact: bytes, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What the card of the stand-in makes of an .om: its graph, with every input rounded to half precision."""
-    import onnxruntime
-    from om_format import MAGIC, rounded
-
-    model = artifact.removeprefix(MAGIC).partition(b"\n")[2]
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    return list(session.run(None, {name: rounded(array, "fp16") for name, array in feeds.items()}))

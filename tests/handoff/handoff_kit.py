@@ -26,7 +26,7 @@ sys.path.insert(0, str(DOUBLES / "atc"))
 
 from install import install_cann  # noqa: E402
 
-__all__ = ["Machine", "bash", "device_outputs", "install_cann", "pack", "reseal", "unpack"]
+__all__ = ["Machine", "bash", "device_outputs", "install_cann", "pack", "reseal", "run_om", "unpack"]
 
 
 class Machine:
@@ -95,3 +95,13 @@ def members(archive: Path) -> list[tarfile.TarInfo]:
     """The members of an archive."""
     with tarfile.open(archive) as tar:
         return tar.getmembers()
+
+
+def run_om(artifact: bytes, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """What the card of the stand-in makes of an .om: its graph, with every input rounded to half precision."""
+    import onnxruntime
+    from om_format import MAGIC, rounded
+
+    model = artifact.removeprefix(MAGIC).partition(b"\n")[2]
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return list(session.run(None, {name: rounded(array, "fp16") for name, array in feeds.items()}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,7 @@ def test_the_bundle_is_one_folder_laid_out_as_promised(handed: Conversion, bundl
     assert names == {
         "bundle.json", "compile.sh", "verify.py", "README.md", "out", "measured",
         "model", "model/model.onnx", "samples", "samples/000.npz", "samples/000.reference.npz",
+        "device_run.py", "device_job.json",
     }  # fmt: skip
     document = json.loads((bundle / "bundle.json").read_text())
     assert document["schema"] == 1
@@ -213,7 +215,9 @@ def test_a_tar_of_the_folder_and_the_pieces_that_came_back_alone_are_resumed_ali
     assert whole.targets[0].report.outputs == pieces.targets[0].report.outputs
 
 
-def test_pieces_without_their_soc_are_refused_with_the_parts(machine: Machine, handed: Conversion, compiled: Path) -> None:
+def test_pieces_without_their_soc_are_refused_with_the_parts(
+    machine: Machine, handed: Conversion, compiled: Path
+) -> None:
     assert handed.targets[0].handoff is not None
     ended = resume(machine, Path(handed.targets[0].handoff["path"]), compiled=str(compiled / "out" / "model.om"))
     assert ended.error is not None
@@ -283,6 +287,15 @@ def test_an_empty_or_missing_compiled_file_is_refused(machine: Machine, compiled
         assert ended.error["code"] == "CNV-2306"
 
 
+def test_the_backends_own_script_measures_on_the_device(machine: Machine, compiled: Path, cann: dict[str, str]) -> None:
+    words = ["python3", str(compiled / "device_run.py")]
+    ended = subprocess.run(words, cwd=compiled, env={**os.environ, **cann}, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert (compiled / "measured" / "000.npz").is_file()
+    resumed = resume(machine, compiled)
+    assert (resumed.status, resumed.targets[0].report and resumed.targets[0].report.ran_on) == ("published", "device")
+
+
 # ---------------------------------------------------------------------------------------------------------- verify.py
 
 
@@ -318,7 +331,9 @@ def test_what_a_bundle_plans_is_never_executed(machine: Machine, bundle: Path, t
     assert not (tmp_path / "sprung").exists()
 
 
-def test_the_bundle_of_an_exact_part_needs_no_soc(machine: Machine, mlp: Path, tmp_path: Path, cann: dict[str, str]) -> None:
+def test_the_bundle_of_an_exact_part_needs_no_soc(
+    machine: Machine, mlp: Path, tmp_path: Path, cann: dict[str, str]
+) -> None:
     ended = machine.convert(mlp, "Ascend910B", soc="Ascend910B4")
     assert ended.targets[0].handoff is not None
     assert ended.targets[0].soc == "Ascend910B4"

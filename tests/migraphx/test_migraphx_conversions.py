@@ -58,14 +58,23 @@ def convert(places: Path, tmp_path: Path):
     return run
 
 
-def test_the_reference_target_is_compiled_run_and_published_as_a_simulator(machine, tiny_open: Path, convert) -> None:
+def test_the_reference_target_is_compiled_run_and_published_as_a_simulator(machine, tmp_path: Path, convert) -> None:
     machine("2.16.0")
-    code, told = convert(tiny_open, "--target", "migraphx-ref", "--precision", "fp16", "--dim", "N=1..4")
+    model = tiny_model("N", "Mish")
+    model.opset_import[0].version = 18
+    onnx.save(model, tmp_path / "mish.onnx")
+    wanted = ("--target", "migraphx-ref", "--precision", "fp16", "--dim", "N=1..4")
+    code, told = convert(tmp_path / "mish.onnx", *wanted)
     target = told["targets"][0]
     assert (code, told["status"], target["status"]) == (0, "published", "published")
     assert target["validation"]["ran_on"] == "simulator"
     assert 0 < target["validation"]["outputs"][0]["rel_l2"] < 0.005
     assert target["plan"]["needs"]["arch"] == "ref"
+    blobs = [
+        path.read_bytes() for path in (tmp_path / "registry").rglob("blobs/sha256/*") if path.stat().st_size < 1 << 20
+    ]
+    manifest = next(json.loads(blob) for blob in blobs if b'"chain"' in blob and blob.startswith(b"{"))
+    assert manifest["support"]["adapted"] == [{"lowered": {"from": 18, "to": 17}}]
 
 
 def test_a_card_is_compiled_for_where_it_is_and_published_as_a_device(machine, tiny: Path, convert) -> None:

@@ -220,6 +220,55 @@ def handed_on(draw: Draw) -> str:
     return f"(float[{drawn_shape(draw)}] x) => (float y) {{ h = {op}(x) y = ReduceSum<keepdims = 0>(h) }}"
 
 
+def narrowed(draw: Draw) -> str:
+    """Indices that a node computes, into a table whose length is known, or is not and need not be."""
+    rows = draw(DIM)
+    # An open table is drawn with two rows at least.
+    width, length = draw(st.sampled_from([(2, "M"), (2, "2"), (3, "3"), (5, "5")]))
+    chain = draw(
+        st.sampled_from(
+            [
+                "i = ArgMax<axis = 1, keepdims = 0>(x)",
+                "j = ArgMin<axis = 1, keepdims = 0>(x) n = Neg(j) i = Sub(n, one)",
+                "j = ArgMax<axis = 1, keepdims = 0>(x) k = Mul(j, big) i = Mod(k, two)",
+                "v, t = TopK<axis = 1>(x, one_) i = Squeeze(t, one_)",
+                "j = ArgMax<axis = 1, keepdims = 0>(x) c = Cast<to = 6>(j) i = Cast<to = 7>(c)",
+                "j = ArgMax<axis = 1, keepdims = 0>(x) k = Mul(j, big) i = Clip(k, zero, one)",
+            ]
+        )
+    )
+    return (
+        f"(float[{rows},{width}] x, float[{length}] w) => (float[{rows}] y) "
+        f"<int64 one = {{1}}, int64 two = {{2}}, int64 zero = {{0}}, int64[1] one_ = {{1}}, int64 big = {{1000}}> "
+        f"{{ {chain} y = Gather(w, i) }}"
+    )
+
+
+def quantized(draw: Draw) -> str:
+    rows, width = draw(DIM), draw(st.integers(1, 4))
+    kind, zero = draw(st.sampled_from([("int8", 0), ("int8", -3), ("uint8", 128)]))
+    scales = draw(st.sampled_from([("", "0.05", str(zero)), (f"[{width}]", None, None)]))
+    shape, scale, point = scales
+    if scale is None:
+        scale = ",".join(str(0.02 * (number + 1)) for number in range(width))
+        point = ",".join([str(zero)] * width)
+    return (
+        f"(float[{rows},{width}] x) => (float[{rows},{width}] y) "
+        f"<float{shape} s = {{{scale}}}, {kind}{shape} z = {{{point}}}> "
+        f"{{ q = QuantizeLinear<axis = 1>(x, s, z) d = DequantizeLinear<axis = 1>(q, s, z) y = Tanh(d) }}"
+    )
+
+
+PAIR = (
+    "(float[N,4] x) => (float[N,2] y) <float s = {0.03}, int8 z = {2}, int8[4,2] w = {1,2,3,4,-5,-6,-7,-8}, "
+    "float[2] t = {0.01,0.02}, int8[2] o = {0,0}> "
+    "{ q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) "
+    "v = DequantizeLinear<axis = 1>(w, t, o) y = MatMul(d, v) }"
+)
+OTHER_SCALE = (
+    "(float[4] x) => (float[4] y) <float s = {0.03}, float t = {0.05}, int8 z = {2}> "
+    "{ q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, t, z) }"
+)
 RELU = one_input("Relu")
 SMALL_LOOP = (
     "(float[2] x, bool c) => (float[2] y) <int64 n = {2}> "
@@ -397,6 +446,14 @@ CASES = (
         "(float[4] x, int64[2] i) => (float[2] y) { y = Gather(x, i) }",
         gathered,
     ),
+    Case(
+        "computed-indices-to-int32",
+        "(float[N,3] x, float[3] w) => (float[N] y) { i = ArgMax<axis = 1, keepdims = 0>(x) y = Gather(w, i) }",
+        "(float[M] x, int64[2] i) => (float[2] y) { j = Add(i, i) y = Gather(x, j) }",
+        narrowed,
+    ),
+    Case("qdq-to-primitives", PAIR, OTHER_SCALE, quantized),
+    Case("qdq-strip", PAIR, OTHER_SCALE, quantized),
     Case(
         "layernorm-to-primitives",
         "(float[N,4] x, float[4] w) => (float[N,4] y) { y = LayerNormalization(x, w) }",

@@ -50,6 +50,12 @@ class AtcBackend:
 
         return run_artifact(request, feeds, runner, os.environ)
 
+    def device_files(self, plan: Plan, graph: OnnxGraph) -> dict[str, str]:
+        """What a handoff bundle carries to measure the artifact where its card is."""
+        from convert.backends.atc.running import device_files
+
+        return device_files(plan, graph)
+
     def diagnose(self, log: str, plan: Plan) -> Diagnosis:
         """The tables of Ascend's errors, in both wordings."""
         from convert.diagnosis import read_log

@@ -1,11 +1,12 @@
 """Run an .om on samples through pyACL. It stands alone: the toolkit's own interpreter runs it (Python 3.7 and numpy).
 
-    python3 device_run.py JOB.json
+    python3 device_run.py [JOB.json]
 
-JOB: ``model`` (the .om), ``samples`` (.npz files by input name), ``inputs`` (names in order), ``out`` (a folder),
-``form`` (static, batch, image, dims, ranged), ``output_bytes`` (room per output, for models that do not tell),
-``device`` (0). Paths are relative to the working folder. Each sample gives ``OUT/000.npz`` with arrays ``0``, ``1``, …;
-``result.json`` beside them says how it went. Exit: 0, or 3 where a call of ACL failed.
+JOB (``device_job.json``): ``model`` (the .om), ``samples`` (.npz files by input name), ``inputs`` (names in order),
+``out`` (a folder), ``result`` (a file), ``form`` (static, batch, image, dims, ranged), ``moving`` (the input whose
+steps count), ``output_bytes`` (room per output, for models that do not tell), ``device`` (0). Paths are relative to
+the working folder. Each sample gives ``OUT/000.npz`` with arrays ``0``, ``1``, …; the result says how it went. Exit:
+0, or 3 where a call of ACL failed.
 
 Functions and their results: pyACL reference (hicann/runtime docs). Stepped models have one input more, called
 ``ascend_mbatch_shape_data``, which a setter fills; ranged models are told each shape and report an output size of 0.
@@ -59,6 +60,7 @@ class Session:
         self.device = int(job.get("device", 0))
         self.model = -1
         self.desc: Any = None
+        self.own: dict[str, str] = {}
 
     def check(self, call: str, result: Any) -> Any:
         """The value of a call whose last result is its code. Raises AclError where that is not 0."""
@@ -132,6 +134,7 @@ class Session:
             if array.dtype != kind:
                 raise AclError("acl.mdl.get_input_data_type", "%s takes %s, not %s" % (own, kind, array.dtype))  # noqa: UP031
             arrays[own] = array
+            self.own[given] = own
         return arrays
 
     def _type(self, code: int) -> str:
@@ -159,10 +162,10 @@ class Session:
             return
         place = self.check("acl.mdl.get_input_index_by_name", acl.mdl.get_input_index_by_name(self.desc, STEP_INPUT))
         if form == "batch":
-            batch = shapes[self.job["moving"]][0]
+            batch = arrays[self.own[self.job["moving"]]].shape[0]
             code = acl.mdl.set_dynamic_batch_size(self.model, inputs.handle, place, batch)
         elif form == "image":
-            height, width = shapes[self.job["moving"]][2:4]
+            height, width = arrays[self.own[self.job["moving"]]].shape[2:4]
             code = acl.mdl.set_dynamic_hw_size(self.model, inputs.handle, place, height, width)
         else:
             flat = [size for shape in shapes for size in shape]
@@ -240,10 +243,10 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> int:
     """The command line."""
-    with open(sys.argv[1], encoding="utf-8") as stream:
+    with open(sys.argv[1] if len(sys.argv) > 1 else "device_job.json", encoding="utf-8") as stream:
         job = json.load(stream)
     result = run_job(job)
-    with open(os.path.join(job["out"], "result.json"), "w", encoding="utf-8") as stream:  # noqa: PTH118
+    with open(job["result"], "w", encoding="utf-8") as stream:
         json.dump(result, stream)
     if "error" in result:
         sys.stderr.write("{call} returned {code}\n{text}\n".format(**result["error"]))

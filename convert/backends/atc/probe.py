@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,8 @@ ASSUMED = "8.5.0"
 EDITIONS = ("5.1", "6.0", "6.2", "6.3", "8.0", "8.5", "9.0", "9.1", "9.2")
 """Versions whose flags differ, oldest first."""
 SECONDS = 30.0
+SEEN = ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH", "TOOLCHAIN_HOME")
+"""With everything called ASCEND_…, what a toolkit's programs look at."""
 MOST = 1 << 20
 VERSION_FILES = (
     'cd "${ASCEND_HOME_PATH:-$ASCEND_TOOLKIT_HOME}" && cat *-linux/ascend_toolkit_install.info compiler/version.info '
@@ -169,13 +172,17 @@ def _interpreter_says(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _said(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[str, int]:
-    """What a program prints, and its exit code; remembered for as long as this process lives."""
-    wanted = {key: value for key, value in environment.items() if key.isidentifier()}
-    return _said_once(tuple(argv), tuple(sorted(wanted.items())))
+    """What a program prints, and its exit code. Remembered for a minute: one conversion asks several times."""
+    wanted = {key: value for key, value in environment.items() if key in SEEN or key.startswith("ASCEND_")}
+    program = Path(argv[0])
+    changed = program.stat().st_mtime_ns if program.is_file() else 0
+    return _said_once(tuple(argv), tuple(sorted(wanted.items())), (changed, int(time.monotonic() // 60)))
 
 
 @lru_cache(maxsize=16)
-def _said_once(argv: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> tuple[str, int]:
+def _said_once(
+    argv: tuple[str, ...], environment: tuple[tuple[str, str], ...], when: tuple[int, int]
+) -> tuple[str, int]:
     with tempfile.TemporaryDirectory(prefix="cann-") as folder:
         log = Path(folder) / "said.log"
         try:

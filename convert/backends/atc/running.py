@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,14 +24,14 @@ from convert.backends.atc.probe import probe_cann
 from convert.backends.base import CannotRun, Missing, Ran, Runner, RunRequest
 from convert.backends.preprocess import Preprocess, image_of, model_values
 from convert.errors import CompileFailed, ResourceLimit
-from convert.values import Note, OnnxGraph
+from convert.values import Note, OnnxGraph, Plan
 from op_registry.targets import all_socs, find_target
 
 if TYPE_CHECKING:
     from convert.backends.base import Array, Feeds
 
 SCRIPT = Path(__file__).with_name("device_run.py")
-LOG = "device.log"
+JOB, RESULT, LOG = "device_job.json", "device_result.json", "device.log"
 SLACK = 1 << 16
 TAIL = 1 << 20
 WRONG_SOC = (
@@ -48,7 +49,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What is run: the shapes' form, the input that moves, the steps, and the inputs by name."""
 
     form: str
-    moving: int
+    moving: str
     names: tuple[str, ...]
     samples: tuple[str, ...]
     shapes: tuple[tuple[tuple[int, ...], ...], ...]
@@ -112,11 +113,7 @@ def _prepare(request: RunRequest, feeds: Feeds, how: Preprocess | None) -> Job:
     from convert.arrays import save_npz
 
     graph, flags = request.graph, flags_in(request.artifact.plan.argv)
-    form = next((FORMS[name] for name in FORMS if name in flags), "static")
-    if "input_shape_range" in flags or (
-        form == "static" and re.search(r"[:,](?:-1\b|\d+~)", flags.get("input_shape", ""))
-    ):
-        form = "ranged"
+    form = form_of(flags)
     folder = request.folder / "samples"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -131,16 +128,28 @@ def _prepare(request: RunRequest, feeds: Feeds, how: Preprocess | None) -> Job:
         names.append(f"samples/{number:03d}.npz")
         save_npz(request.folder / names[-1], arrays)
         shapes.append(tuple(tuple(array.shape) for array in arrays.values()))
-    moving = next((i for i, spec in enumerate(graph.inputs) if any(isinstance(dim, str) for dim in spec.shape)), 0)
     return Job(
         form=form,
-        moving=moving,
+        moving=_moving(flags),
         names=tuple(spec.name for spec in graph.inputs),
         samples=tuple(names),
         shapes=tuple(shapes),
         output_bytes=_room(graph),
         notes=tuple(notes),
     )
+
+
+def form_of(flags: Mapping[str, str]) -> str:
+    """The form of a plan's shapes, as its flags say it."""
+    stepped = next((FORMS[name] for name in FORMS if name in flags), "")
+    ranged = "input_shape_range" in flags or re.search(r"[:,](?:-1\b|\d+~)", flags.get("input_shape", ""))
+    return stepped or ("ranged" if ranged else "static")
+
+
+def _moving(flags: Mapping[str, str]) -> str:
+    """The first input that has steps; empty: none has."""
+    entries = (part.rpartition(":") for part in flags.get("input_shape", "").split(";"))
+    return next((name for name, _, dims in entries if "-1" in dims.split(",")), "")
 
 
 def _moved(number: int, asked: Array, given: Array) -> list[Note]:
@@ -157,13 +166,16 @@ def _moved(number: int, asked: Array, given: Array) -> list[Note]:
 
 def _room(graph: OnnxGraph) -> tuple[int, ...]:
     """Bytes for each output: those of the largest reference, with some slack."""
-    from convert.arrays import load_npz
-
+    # By the sizes in the archive, which imports no numpy: a handoff asks this in a process that only waits.
     most = [0] * len(graph.outputs)
     for number in range(graph.sample_count):
         path = graph.path(f"reference/{number:03d}.npz")
-        for index, array in load_npz(path).items() if path.is_file() else ():
-            most[int(index)] = max(most[int(index)], array.nbytes)
+        if not path.is_file():
+            continue
+        with zipfile.ZipFile(path) as archive:
+            for item in archive.infolist():
+                index = int(item.filename.removesuffix(".npy").partition("@")[0])
+                most[index] = max(most[index], item.file_size)
     return tuple(size + SLACK for size in most) if all(most) else ()
 
 
@@ -175,24 +187,50 @@ def _through_acl(request: RunRequest, job: Job, runner: Runner, environment: Map
     folder = request.folder
     (folder / "outputs").mkdir(exist_ok=True)
     shutil.copyfile(SCRIPT, folder / SCRIPT.name)
-    order = {
-        "model": str(request.artifact.path(request.artifact.files[0].name)),
-        "samples": job.samples,
-        "inputs": job.names,
-        "out": "outputs",
-        "form": job.form,
-        "moving": job.moving,
-        "output_bytes": job.output_bytes,
-    }
-    (folder / "job.json").write_text(json.dumps(order), encoding="utf-8")
+    order = _order(job, str(request.artifact.path(request.artifact.files[0].name)), "outputs")
+    (folder / JOB).write_text(order, encoding="utf-8")
     python, added = _python(request, environment)
-    finished = runner([python, SCRIPT.name, "job.json"], environment=added, log=LOG)
-    result = _result(folder / "outputs" / "result.json")
+    finished = runner([python, SCRIPT.name, JOB], environment=added, log=LOG)
+    result = _result(folder / RESULT)
     if finished.timed_out:
         raise _too_slow(finished.seconds)
     if finished.returncode or "error" in result or result.get("samples") != len(job.samples):
         raise _failed(request, result, _tail(folder / LOG), finished.returncode)
     return str(result.get("device", ""))
+
+
+def _order(job: Job, model: str, out: str) -> str:
+    order = {
+        "model": model,
+        "samples": job.samples,
+        "inputs": job.names,
+        "out": out,
+        "result": RESULT,
+        "form": job.form,
+        "moving": job.moving,
+        "output_bytes": job.output_bytes,
+    }
+    return json.dumps(order, indent=2, sort_keys=True) + "\n"
+
+
+def device_files(plan: Plan, graph: OnnxGraph) -> dict[str, str]:
+    """What measures an artifact where its card is, for a handoff bundle: ``python3 device_run.py`` in its folder.
+
+    Nothing for a plan with preprocessing: the bundle's samples are floats, and the artifact takes images.
+    """
+    if aipp_of(plan.files, graph) is not None:
+        return {}
+    flags = flags_in(plan.argv)
+    job = Job(
+        form=form_of(flags),
+        moving=_moving(flags),
+        names=tuple(spec.name for spec in graph.inputs),
+        samples=tuple(f"samples/{number:03d}.npz" for number in range(graph.sample_count)),
+        shapes=(),
+        output_bytes=_room(graph),
+    )
+    order = _order(job, f"out/{plan.output}", "measured")
+    return {SCRIPT.name: SCRIPT.read_text(encoding="utf-8"), JOB: order}
 
 
 def _python(request: RunRequest, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -259,7 +297,7 @@ def _through_ais_bench(
 
 def _steps(job: Job, number: int) -> list[str]:
     shapes = job.shapes[number]
-    moving = shapes[job.moving] if shapes else ()
+    moving = shapes[job.names.index(job.moving)] if job.moving else ()
     if job.form == "batch":
         return ["--dymBatch", str(moving[0])]
     if job.form == "image":

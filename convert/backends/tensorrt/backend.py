@@ -37,7 +37,7 @@ class TensorrtBackend:
         return make_plan(graph, target, options, toolchain)
 
     def prepare(self, plan: Plan, graph: OnnxGraph, folder: Path) -> tuple[Note, ...]:
-        """Put into a folder what the plan needs beside the graph and its own files: a cast or quantized graph."""
+        """Put into a folder what the plan needs beside the graph and its own files: a graph that is cast."""
         return prepare(plan, graph, folder)
 
     def compile(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> Compiled:

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 from artifacts.runner import Finished
-from convert.backends.base import LOG, MODEL_IN, Compiled, Runner
-from convert.backends.quantizing import SETTINGS, quantize
-from convert.backends.tensorrt.plan import CAST, CAST_IN
+from convert.backends.base import LOG, Compiled, Runner
+from convert.backends.casting import cast
+from convert.backends.pairs import require_pairs
 from convert.values import Note, OnnxGraph, Plan
 
 VERDICT = re.compile(r"^&&&& (PASSED|FAILED|WAIVED)\b", re.MULTILINE)
 
 
 def prepare(plan: Plan, graph: OnnxGraph, folder: Path) -> tuple[Note, ...]:
-    """Put into a folder that holds ``model/model.onnx`` what the plan needs beside it: a cast or quantized graph."""
-    if SETTINGS in plan.files:
-        return quantize(plan, graph, folder)
-    if CAST not in plan.files:
-        return ()
-    from convert.backends.portable import write_portable
-    from convert.graphs import WEIGHTS, read_model
-    from convert.precision import cast_model
+    """Put into a folder that holds ``model/model.onnx`` what the plan needs beside it: a graph that is cast.
 
-    asked = json.loads(plan.files[CAST])
-    source = folder / MODEL_IN
-    model = read_model(source)
-    notes = cast_model(model, asked["precision"], keep=frozenset(asked["keep"]))
-    write_portable(model, source.parent, folder / CAST_IN, external=any(entry.name == WEIGHTS for entry in graph.files))
-    return notes
+    Raises UsageError CNV-2268 for int8 of a graph without ranges.
+    """
+    if "--int8" in plan.argv and not any(word.startswith("--calib=") for word in plan.argv):
+        require_pairs(graph)
+    return cast(plan, graph, folder)
 
 
 def compile_plan(plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> Compiled:

@@ -1,8 +1,9 @@
 """The plan for trtexec: which options this release has for what is asked. Pure.
 
 From TensorRT 11 on there are no options of precision: types are those of the ONNX model. The graph is then cast (fp16,
-bf16, mixed) or given QuantizeLinear and DequantizeLinear (int8) before trtexec sees it. An engine runs with the
-TensorRT that built it and on the generation of card that it was built on, which stands in the plan's ``needs``.
+bf16, mixed) before trtexec sees it. int8 stands in the graph as QuantizeLinear and DequantizeLinear in every release.
+An engine runs with the TensorRT that built it and on the generation of card that it was built on, which stands in the
+plan's ``needs``.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import json
 from collections.abc import Mapping
 
 from convert.backends.base import MODEL_IN, OUT, Toolchain
+from convert.backends.casting import CAST, CAST_IN
 from convert.backends.options import check_precision
-from convert.backends.quantizing import QUANTIZED_IN, SETTINGS, is_quantized, settings_text
+from convert.backends.pairs import check_ranges
 from convert.backends.spans import Span, open_inputs, sizes_at, spans_of, usual_sizes
 from convert.backends.tensorrt.flags import NUMBER, Release, check_together, has, passed_through, release_of
 from convert.errors import UsageError
@@ -26,9 +28,6 @@ PRECISIONS = ("fp32", "fp16", "bf16", "int8", "mixed")
 ASSUMED = "10.15.1"
 """The release that the operator data is of; the newest that was read is 11.1."""
 OLDEST, NEWEST = (8, 4), (11, 1)
-CAST_IN = "model/cast.onnx"
-"""Where a plan finds the graph that was cast."""
-CAST = "cast.json"
 TYPED = (11, 0)
 """From this release on, networks take their types from the model."""
 
@@ -130,23 +129,11 @@ def _mixed(options: CompileOptions) -> tuple[tuple[str, ...], dict[str, str], st
 def _int8(
     graph: OnnxGraph, options: CompileOptions, release: Release
 ) -> tuple[tuple[str, ...], dict[str, str], str, tuple[Note, ...]]:
-    """int8 by the model's own pairs, by a calibration cache, or by pairs that are put in here."""
+    """int8 by the pairs in the graph, or by a calibration cache, which releases before 11 read."""
     typed = release >= TYPED
-    flag = () if typed else ("--int8",)
-    if is_quantized(graph) or (options.options.get("calib") and not typed):
-        return flag, {}, MODEL_IN, ()
-    if not graph.calibration_count and not graph.sample_count:
-        cache = "" if typed else ", or a cache of ranges with --option calib=FILE"
-        raise UsageError(
-            "CNV-2268",
-            "int8 needs data to take ranges from, and there are neither calibration inputs nor samples",
-            hint=f"give --calibration{cache}; without ranges trtexec would make them up",
-        )
-    source = "calibration inputs" if graph.calibration_count else "samples"
-    note = Note(
-        level="info" if graph.calibration_count else "warning", text=f"int8: ranges are taken from the {source}"
-    )
-    return flag, {SETTINGS: settings_text(graph, options.keep)}, QUANTIZED_IN, (note,)
+    if typed or not options.options.get("calib"):
+        check_ranges(graph, instead="" if typed else ", or a cache of ranges with --option calib=FILE")
+    return () if typed else ("--int8",), {}, MODEL_IN, ()
 
 
 # ------------------------------------------------------------------------------------------------- shapes, memory, ties

@@ -1,0 +1,134 @@
+"""Running the commands against real compilers, and the two small models that they are tried with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended: its one JSON document, and what it said on stderr."""
+
+    code: int
+    document: dict[str, Any]
+    said: str
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """The one target of a conversion."""
+        (target,) = self.document["targets"]
+        return target
+
+
+def command(folder: Path, module: str, *words: str, **environment: str) -> Answer:
+    """Run ``python -m MODULE WORDS… --json`` in a folder, with cache and registry of the test's own."""
+    ended = subprocess.run(
+        [sys.executable, "-m", module, *words, "--json"],
+        cwd=folder,
+        env=variables(folder) | environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return Answer(code=ended.returncode, document=json.loads(ended.stdout), said=ended.stderr)
+
+
+def variables(folder: Path) -> dict[str, str]:
+    """The environment of a command."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
+    own = {name: str(folder / name.lower()) for name in ("CACHE_DIR", "REGISTRY", "OUT")}
+    return {**os.environ, "PYTHONPATH": path, **{f"CONVERT_{name}": place for name, place in own.items()}}
+
+
+def processes(marker: str) -> list[str]:
+    """Command lines of running processes that hold a text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                here = str((entry / "cwd").readlink())
+            except OSError:
+                continue
+            if marker in line or marker in here:
+                found.append(line)
+    return found
+
+
+def write_models(folder: Path) -> None:
+    """``cnn.onnx`` and ``transformer.onnx`` with four samples of each, from fixed random weights."""
+    import warnings
+
+    import torch
+    from torch import nn
+
+    torch.manual_seed(3)
+    cnn = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1, stride=2),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+    )
+
+    class Block(nn.Module):
+        """One transformer block with attention written out, so that no exporter hides it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.norm2 = nn.LayerNorm(64), nn.LayerNorm(64)
+            self.qkv, self.out = nn.Linear(64, 192), nn.Linear(64, 64)
+            self.up, self.down = nn.Linear(64, 128), nn.Linear(128, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = (part.reshape(1, 16, 4, 16).transpose(1, 2) for part in self.qkv(self.norm(x)).split(64, -1))
+            mixed = (q @ k.transpose(-1, -2) / 4.0).softmax(-1) @ v
+            x = x + self.out(mixed.transpose(1, 2).reshape(1, 16, 64))
+            return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+
+    for name, model, shape in (("cnn", cnn, (1, 3, 32, 32)), ("transformer", Block(), (1, 16, 64))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            torch.onnx.export(
+                model.eval(), (torch.randn(shape),), str(folder / f"{name}.onnx"), dynamo=False, opset_version=17,
+                input_names=["x"], output_names=["y"],
+            )  # fmt: skip
+        (folder / name).mkdir()
+        for number in range(4):
+            np.savez(folder / name / f"{number}.npz", x=torch.randn(shape).numpy())
+
+
+def write_trained_samples(folder: Path) -> None:
+    """Samples for the trained models: texts and bytes, a chord, a tone, grey images."""
+    rng = np.random.default_rng(0)
+    texts = (b"def main():\n    return 1\n", b"<html><body>hello</body></html>", b'{"a": [1, 2, 3]}\n', rng.bytes(64))
+    for number, text in enumerate(texts):
+        codes = np.frombuffer((text * 100)[:2048], np.uint8).astype(np.int32)
+        padded = np.concatenate([codes, np.full(2048 - len(codes), 256, np.int32)])
+        save(folder, "magika", number, {"bytes": padded[None]})
+    time = np.arange(43844) / 22050
+    for number, tone in enumerate((220, 440)):
+        sound = (0.3 * np.sin(2 * np.pi * tone * time) * np.exp(-3 * (time % 0.5))).astype(np.float32)
+        save(folder, "basic_pitch", number, {"serving_default_input_2:0": sound[None, :, None]})
+        speech = {"input": sound[None, :576], "state": np.zeros((2, 1, 128), np.float32)}
+        save(folder, "silero", number, speech)
+
+
+def save(folder: Path, name: str, number: int, arrays: dict[str, Any]) -> None:
+    (folder / name).mkdir(exist_ok=True)
+    np.savez(folder / name / f"{number}.npz", **arrays)

@@ -1,0 +1,372 @@
+"""Flows through workers: a catalogue whose workers and server are killed, cancelling, schedules, PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import client_of
+from flow_kit import (
+    ROOT,
+    Server,
+    Worker,
+    copy_template,
+    deploy,
+    environment,
+    free_port,
+    make_model,
+    processes_with,
+    running,
+    wait_for,
+)
+
+sys.path.insert(0, str(ROOT / "tests" / "doubles" / "atc"))
+from install import install_cann
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
+
+
+def catalogue(folder: Path, *, models: int, targets: str = '["cpu", "C500"]', head: str = "") -> Path:
+    for number in range(models):
+        make_model(folder / f"models/net{number}.onnx", number)
+    file = folder / "convert.toml"
+    file.write_text(
+        f'[settings]\nregistry = "{folder}/registry"\ncache_dir = "{folder}/cache"\nout = "{folder}/out"\n'
+        f'[catalog]\ntargets = {targets}\n{head}\n[[model]]\nglob = "models/*.onnx"\n'
+    )
+    return file
+
+
+def versions(folder: Path) -> dict[str, list[tuple[str, ...]]]:
+    """The targets of every version of every model."""
+    from artifacts.listing import list_models
+    from artifacts.registry import Registry
+
+    listed = list_models(Registry(folder / "registry"))
+    assert not any(model.drafts or model.problem for model in listed), listed
+    return {model.name: [version.targets for version in model.versions] for model in listed}
+
+
+def run_catalog(file: Path, **more: Any) -> tuple[Any, float]:
+    from flows.convert_catalog import convert_catalog
+
+    begun = time.monotonic()
+    state = convert_catalog(str(file), return_state=True, **more)
+    return state, time.monotonic() - begun
+
+
+def kill_and_restart(folder: Path, server: Server, workers: list[Worker], pool: str) -> None:
+    """In the middle of a catalogue: SIGKILL for a worker, then the server away for some seconds, then a new worker."""
+    delivered = lambda: len(list((folder / "registry").glob("*/index.json"))) >= 2  # noqa: E731
+    wait_for(delivered, seconds=300, told="the first models")
+    wait_for(lambda: processes_with("convert.worker"), seconds=120, told="a conversion in a worker")
+    workers[0].kill()
+    server.restart(away=2.0)
+    workers.append(Worker(server, pool, folder / f"worker-{len(workers)}"))
+
+
+def survive(folder: Path, template: Path, *, models: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pairs done, none lost, none published twice; a second run does nothing in a twentieth of the time."""
+    import flows.fanout
+
+    monkeypatch.setattr(flows.fanout, "PENDING_SECONDS", 60.0)
+    monkeypatch.setattr(flows.fanout, "SILENT_SECONDS", 60.0)
+    copy_template(template, folder / "server")
+    server = Server(folder / "server")
+    server.start()
+    file = catalogue(folder, models=models)
+    try:
+        with client_of(server.url, folder / "client"):
+            deploy("convert_target", "onnxruntime", "onnxruntime")
+            started = [Worker(server, "onnxruntime", folder / f"worker-{n}") for n in range(workers)]
+            trouble = threading.Thread(target=kill_and_restart, args=(folder, server, started, "onnxruntime"))
+            trouble.start()
+            try:
+                first, took = run_catalog(file)
+                trouble.join()
+                second, again = run_catalog(file)
+            finally:
+                trouble.join()
+                for worker in started:
+                    worker.stop()
+    finally:
+        server.stop()
+    assert first.message == f"{2 * models} published"
+    assert second.message == f"{2 * models} unchanged"
+    assert versions(folder) == {f"net{number}": [("c500", "cpu")] for number in range(models)}
+    assert again <= 0.05 * took
+    wait_for(lambda: not processes_with(str(folder)), told="the end of every process")
+
+
+def test_twelve_pairs_survive_a_killed_worker_and_a_restarted_server(
+    tmp_path: Path, prefect_template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    survive(tmp_path, prefect_template, models=6, workers=2, monkeypatch=monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+def test_sixty_pairs_over_four_workers_survive_too(
+    tmp_path: Path, prefect_template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    survive(tmp_path, prefect_template, models=30, workers=4, monkeypatch=monkeypatch)
+
+
+# ----------------------------------------------------------------------------------------------------- cancel and crash
+
+
+@pytest.fixture
+def hanging(server: str, tmp_path: Path) -> Iterator[tuple[Worker, str]]:
+    """A run of ``convert_target`` whose compiler hangs with a child of its own; the worker, and the run's id."""
+    from prefect.deployments import run_deployment
+
+    from convert.catalog.pairs import expand
+    from convert.catalog.planning import plan_pairs
+    from convert.catalog.reader import read_catalog
+    from convert.settings import load_settings
+    from flows.spread import prepare
+    from flows.values import TargetJob, as_parameter
+
+    pool = f"atc-{tmp_path.name}"
+    deploy("convert_target", pool, pool)
+    file = catalogue(tmp_path, models=1, targets='["Ascend910B3"]')
+    settings = load_settings({}, folder=tmp_path)
+    with _plain_environment():
+        plans = plan_pairs(expand(read_catalog(file)), settings)
+        graph, version = prepare.fn("net0", plans, settings)
+    job = TargetJob(pair=plans[0].pair, recipe=plans[0].recipe, why="new", graph=graph, version=version)
+    cann = install_cann(tmp_path / "cann", "8.5.0", acl=False)
+    more = {**cann, "PYTHONPATH": f"{cann['PYTHONPATH']}{os.pathsep}{ROOT}", "ATC_DOUBLE_FAULT": "hang"}
+    worker = Worker(_server_at(server), pool, tmp_path / "worker", **more)
+    with running(worker):
+        started = run_deployment(
+            f"convert_target/{pool}",
+            parameters={"job": as_parameter(job), "settings": {"registry": settings.registry}},
+            timeout=0,
+            as_subflow=False,
+        )
+        wait_for(lambda: compilers(tmp_path), seconds=180, told="the compiler")
+        yield worker, str(started.id)
+    wait_for(lambda: not processes_with(str(tmp_path)), told="the end of every process")
+
+
+@contextlib.contextmanager
+def _plain_environment() -> Iterator[None]:
+    """The stage host of this process finds the packages wherever it is started."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(ROOT)
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+
+
+def _server_at(url: str) -> Any:
+    class Known:
+        pass
+
+    known = Known()
+    known.url = url  # type: ignore[attr-defined]
+    return known
+
+
+def compilers(folder: Path) -> list[int]:
+    """The hanging compiler and its child."""
+    return [
+        pid for pid in processes_with(str(folder / "cann")) if "atc_tool" in _command(pid) or "sleep" in _command(pid)
+    ]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def state_of(run: str) -> str:
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        return str(client.read_flow_run(run).state_type.value)  # type: ignore[arg-type, union-attr]
+
+
+def cancel(run: str) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.states import Cancelling
+
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(run, Cancelling())
+
+
+def test_a_cancelled_run_leaves_no_process(hanging: tuple[Worker, str], tmp_path: Path) -> None:
+    worker, run = hanging
+    cancel(run)
+    wait_for(lambda: not compilers(tmp_path), seconds=30, told="the end of the compiler")
+    wait_for(lambda: state_of(run) == "CANCELLED", seconds=60, told="the state Cancelled")
+    assert worker.process.poll() is None
+
+
+def test_a_killed_flow_process_leaves_no_compiler(hanging: tuple[Worker, str], tmp_path: Path) -> None:
+    _, run = hanging
+    flows = [
+        pid
+        for pid in processes_with(str(tmp_path))
+        if "prefect.engine" in _command(pid) or "flow_engine" in _command(pid)
+    ]
+    assert flows
+    for pid in flows:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not compilers(tmp_path), seconds=30, told="the end of the compiler")
+    wait_for(lambda: state_of(run) == "CRASHED", seconds=60, told="the state Crashed")
+
+
+def test_a_killed_worker_leaves_no_compiler(hanging: tuple[Worker, str], tmp_path: Path) -> None:
+    worker, run = hanging
+    worker.kill()
+    wait_for(lambda: not compilers(tmp_path), seconds=60, told="the end of the compiler")
+    wait_for(lambda: state_of(run) == "CRASHED", seconds=60, told="the state Crashed")
+
+
+def test_a_run_that_its_worker_can_t_cancel_cancels_itself(hanging: tuple[Worker, str], tmp_path: Path) -> None:
+    """After an outage of the server the worker has stopped listening (it is stopped here); the run asks by itself."""
+    worker, run = hanging
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    try:
+        cancel(run)
+        wait_for(lambda: not compilers(tmp_path), seconds=60, told="the end of the compiler")
+        wait_for(lambda: state_of(run) == "CANCELLED", seconds=60, told="the state Cancelled")
+    finally:
+        os.kill(worker.process.pid, signal.SIGCONT)
+
+
+# --------------------------------------------------------------------------------------------- schedules and operation
+
+
+def test_a_scheduled_deployment_fires_on_its_cron(server: str, tmp_path: Path) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
+    from prefect.client.schemas.schedules import CronSchedule
+
+    file = catalogue(tmp_path, models=1, targets='["cpu"]')
+    pool = f"cron-{tmp_path.name}"
+    every_minute = DeploymentScheduleCreate(schedule=CronSchedule(cron="* * * * *"), active=True)
+    made = deploy(
+        "convert_catalog", pool, pool, parameters={"file": str(file), "local": True}, schedules=[every_minute]
+    )
+    with running(Worker(_server_at(server), pool, tmp_path / "worker")):
+        wait_for(lambda: (tmp_path / "registry/net0/index.json").exists(), seconds=240, told="the scheduled run")
+        wait_for(lambda: "1.0.0" in (tmp_path / "registry/net0/index.json").read_text(), told="the version")
+        with get_client(sync_client=True) as client:
+            client.delete_deployment(made)  # type: ignore[arg-type]
+    assert versions(tmp_path) == {"net0": [("cpu",)]}
+
+
+def test_the_shipped_deployments_are_taken_by_prefect_as_they_are(server: str, tmp_path: Path) -> None:
+    import yaml
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+    from prefect.utilities.importtools import import_object
+
+    shipped = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    with get_client(sync_client=True) as client:
+        for pool in {one["work_pool"]["name"] for one in shipped}:
+            with contextlib.suppress(ObjectAlreadyExists):
+                client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
+    shutil.copyfile(ROOT / "prefect.yaml", tmp_path / "prefect.yaml")
+    ended = subprocess.run(
+        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
+        cwd=tmp_path,
+        env=environment(tmp_path / "home", PREFECT_API_URL=server),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    with get_client(sync_client=True) as client:
+        for one in shipped:
+            flow = import_object(one["entrypoint"])
+            there = client.read_deployment_by_name(f"{flow.name}/{one['name']}")
+            assert there.pull_steps == []
+            assert there.entrypoint == one["entrypoint"]
+            assert [schedule.schedule.cron for schedule in there.schedules] == [
+                schedule["cron"] for schedule in one.get("schedules", [])
+            ]
+            assert set(one.get("parameters", {})) <= set(there.parameter_openapi_schema["properties"])
+            client.delete_deployment(there.id)
+
+
+def test_the_registry_is_checked_and_swept_by_a_flow(server: str, tmp_path: Path) -> None:
+    from flows.pools import known_toolchains
+    from flows.refresh_registry import refresh_registry
+
+    file = catalogue(tmp_path, models=1, targets='["cpu"]')
+    with _plain_environment():
+        assert run_catalog(file, local=True)[0].message == "1 published"
+        state = refresh_registry(settings={"registry": f"{tmp_path}/registry"}, apply=True, return_state=True)
+    assert state.is_completed()
+    assert state.message.startswith("1 models sound. 0 files and 0 graphs removed. Toolchains here: ")
+    assert known_toolchains({"onnxruntime"})["onnxruntime"].startswith("onnxruntime 1.")
+    blob = max((tmp_path / "registry/net0/blobs/sha256").iterdir(), key=lambda path: path.stat().st_size)
+    blob.chmod(0o644)
+    blob.write_bytes(b"x" * blob.stat().st_size)
+    state = refresh_registry(settings={"registry": f"{tmp_path}/registry"}, return_state=True)
+    assert state.is_failed()
+    assert state.message.startswith("damaged: net0")
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[str]:
+    """A PostgreSQL server of its own; gives the address that Prefect takes."""
+    if shutil.which("initdb") is None and not os.environ.get("CI"):
+        pytest.skip("postgresql is not installed")
+    folder, port = tmp_path / "postgres", free_port()
+    folder.mkdir()
+    user = "postgres" if os.getuid() == 0 else None
+    if user:
+        shutil.chown(folder, user)
+        for parent in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+            parent.chmod(parent.stat().st_mode | 0o011)
+
+    def run(*command: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, user=user, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    assert run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "prefect", "--no-sync").wait() == 0
+    options = ("-F", "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-p", str(port))
+    process = run("postgres", "-D", str(folder / "data"), *options)
+    try:
+        ready = ("pg_isready", "-h", "127.0.0.1", "-p", str(port), "-U", "prefect")
+        wait_for(lambda: run(*ready).wait() == 0, seconds=60, told="PostgreSQL")
+        assert run("createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "prefect", "prefect").wait() == 0
+        yield f"postgresql+asyncpg://prefect@127.0.0.1:{port}/prefect"
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+def test_the_server_keeps_its_state_in_postgresql(postgres: str, tmp_path: Path) -> None:
+    server = Server(tmp_path / "server", postgres)
+    server.start()
+    file = catalogue(tmp_path, models=1)
+    try:
+        with client_of(server.url, tmp_path / "client"):
+            deploy("convert_target", "onnxruntime", "onnxruntime")
+            with running(Worker(server, "onnxruntime", tmp_path / "worker", limit=2)), _plain_environment():
+                assert run_catalog(file)[0].message == "2 published"
+    finally:
+        server.stop()
+    assert not (server.home / "prefect.db").exists()
+    assert versions(tmp_path) == {"net0": [("c500", "cpu")]}
