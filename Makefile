@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: install system models demo test test-long test-compilers lint bench clean
+.PHONY: install system models demo test test-long test-compilers lint bench stack clean
 
 install: $(READY)
 
@@ -42,6 +42,9 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+stack: $(READY) system
+	$(BIN)/python scripts/stack.py $(STACK)
 
 clean:
 	rm -rf $(VENV) demo-out convert-out build *.egg-info

@@ -52,8 +52,9 @@ def disk_full(error: OSError, doing: str) -> ResourceLimit | None:
     """The error for a full disk or an exhausted quota, or None where ``error`` is something else."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return None
+    place = f": {error.filename}" if error.filename else ""
     return ResourceLimit(
         "CNV-1003",
-        f"no space left on the disk while {doing}: {error.filename or 'unknown file'}",
+        f"no space left on the disk while {doing}{place}",
         hint="free some space, or use a larger disk (--out, --registry, CONVERT_CACHE_DIR); what was finished is kept",
     )

@@ -97,11 +97,11 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
     except OSError as error:
-        raise UsageError(
-            "CNV-2410",
-            f"can't write the key {path}: {error.strerror or error}",
-            hint="choose another name; a key that exists is never overwritten",
-        ) from error
+        if isinstance(error, FileExistsError):
+            hint = "choose another name; a key that exists is never overwritten"
+        else:
+            hint = f"name a file in a folder that exists and may be written; {path.parent} can't be used"
+        raise UsageError("CNV-2410", f"can't write the key {path}: {error.strerror or error}", hint=hint) from error
 
 
 def load_private_key(path: Path, *, password: str | None = None) -> PrivateKey:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -9,12 +10,16 @@ import msgspec
 from artifacts.digest import Digest, FileEntry
 from artifacts.errors import RegistryError
 from artifacts.layout import Layout
+from artifacts.list_cache import MANY_REFS, ListCache, index_stamp
 from artifacts.manifest import Manifest, highest, lowest, verdict
 from artifacts.names import Ref, target_tag, version_tag
 from artifacts.registry import Registry
 from artifacts.release import target_key
 from artifacts.resolve import Resolved, StoredTarget, load_target, resolve, targets_of
 from artifacts.versions import Versions
+
+BYTES_OF_A_REF = 200
+"""About what one entry takes in ``index.json``."""
 
 
 class ListedVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,10 +80,27 @@ def list_models(registry: Registry, pattern: str = "") -> tuple[ListedModel, ...
         if pattern not in name:
             continue
         try:
-            found.append(list_model(name, registry.layout(name)))
+            found.append(list_remembered(registry, name))
         except RegistryError as error:
             found.append(ListedModel(name=name, problem=f"[{error.code}] {error.message}"))
     return tuple(found)
+
+
+def list_remembered(registry: Registry, name: str) -> ListedModel:
+    """One model's versions, from ``cache.db`` where its refs are as they were.
+
+    Raises:
+        RegistryError: CNV-9004 to CNV-9008.
+    """
+    layout, cache = registry.layout(name), ListCache(registry.root)
+    stamp = index_stamp(layout)
+    if stamp[1] > MANY_REFS * BYTES_OF_A_REF and (data := cache.read(name, stamp)) is not None:
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(data, type=ListedModel)
+    listed = list_model(name, layout)
+    if stamp[1] > MANY_REFS * BYTES_OF_A_REF:
+        cache.write(name, stamp, msgspec.json.encode(listed))
+    return listed
 
 
 def list_model(name: str, layout: Layout) -> ListedModel:

@@ -82,6 +82,12 @@ def check_folder(folder: Path) -> FolderCheck:
         RegistryError: CNV-9004 (no ``manifest.json``), CNV-9008, CNV-9015.
     """
     path = folder / MANIFEST_NAME
+    if folder.is_dir() and not path.exists():
+        raise RegistryError(
+            "CNV-9004",
+            f"{folder} is no pulled folder: it has no {MANIFEST_NAME}",
+            hint="name a folder that `artifacts pull` made, or a model of the registry",
+        )
     with reading(f"reading {path}"), path.open("rb") as stream:
         data = stream.read(MANIFEST_JSON_BYTES + 1)
     manifest = parse_manifest(data, str(path))

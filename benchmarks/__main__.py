@@ -12,6 +12,7 @@ PARTS = {
     "memory": "Peak memory of a 3 GB model, stage by stage",
     "registry": "The operator support registry",
     "lowering": "Opset lowering, beside onnx's own converter",
+    "flows": "What a flow adds to the direct call",
     "precision": "The forecast beside one inference, and the mixed plan beside auto_mixed_precision",
 }
 

@@ -1,4 +1,4 @@
-"""Networks of ONNX nodes for the precision bench: a residual convolution stack and a transformer, some built to fail."""
+"""Networks of ONNX nodes for the precision bench: residual convolutions, and a transformer that can fail."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ class Builder:
         """A weight; random ones are scaled so that values keep their size."""
         self.weights.append(numpy_helper.from_array(np.asarray(values).astype(dtype), name))
         return name
+
+    def number(self, value: float) -> str:
+        """A number of its own for one node: ``auto_mixed_precision`` can't share them between kept and other nodes."""
+        return self.weight(f"number{len(self.weights)}", value)
 
     def node(self, op: str, inputs: list[str], output: str, **attributes: Any) -> str:
         """One node, named after its output."""
@@ -67,9 +71,9 @@ def _norm(net: Builder, x: str, name: str, width: int) -> str:
     mean = net.node("ReduceMean", [x], f"{name}.mean", axes=[-1])
     centred = net.node("Sub", [x, mean], f"{name}.centred")
     variance = net.node(
-        "ReduceMean", [net.node("Pow", [centred, "two"], f"{name}.square")], f"{name}.variance", axes=[-1]
+        "ReduceMean", [net.node("Pow", [centred, net.number(2.0)], f"{name}.square")], f"{name}.variance", axes=[-1]
     )
-    root = net.node("Sqrt", [net.node("Add", [variance, "eps"], f"{name}.safe")], f"{name}.root")
+    root = net.node("Sqrt", [net.node("Add", [variance, net.number(1e-5)], f"{name}.safe")], f"{name}.root")
     scaled = net.node(
         "Mul", [net.node("Div", [centred, root], f"{name}.div"), net.weight(f"{name}.g", np.ones(width))], f"{name}.mul"
     )
@@ -83,10 +87,12 @@ def _attention(net: Builder, x: str, name: str, width: int, masked: bool) -> str
         order = [0, 2, 3, 1] if part == "k" else [0, 2, 1, 3]
         parts[part] = net.node("Transpose", [split], f"{name}.{part}.turned", perm=order)
     scores = net.node(
-        "Mul", [net.node("MatMul", [parts["q"], parts["k"]], f"{name}.scores"), "scale"], f"{name}.scaled"
+        "Mul",
+        [net.node("MatMul", [parts["q"], parts["k"]], f"{name}.scores"), net.number(1 / np.sqrt(width // 12))],
+        f"{name}.scaled",
     )
     if masked:
-        hidden = net.node("Mul", ["hidden", "low"], f"{name}.mask")
+        hidden = net.node("Mul", ["hidden", net.number(-1e9)], f"{name}.mask")
         scores = net.node("Add", [scores, hidden], f"{name}.masked")
     weights = net.node("Softmax", [scores], f"{name}.softmax")
     mixed = net.node(
@@ -96,30 +102,32 @@ def _attention(net: Builder, x: str, name: str, width: int, masked: bool) -> str
 
 
 def transformer(
-    layers: int = 6, width: int = 384, length: int = 128, heads: int = 6, *, faulty: bool = False
+    layers: int = 2, width: int = 768, length: int = 128, heads: int = 12, *, faulty: bool = False
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A pre-norm transformer. ``faulty``: a mask of -1e9 in one layer, and a residual stream that overflows in another."""
+    """A pre-norm transformer. ``faulty``: a mask of -1e9 in one layer, and values that overflow in every other one."""
     net, x = Builder(), "x"
-    for name, value in (("two", 2.0), ("eps", 1e-5), ("scale", 1 / np.sqrt(width // heads)), ("one", 1.0)):
-        net.weight(name, value)
-    net.weight("root2", 1 / np.sqrt(2))
     net.weight("heads", [0, 0, heads, width // heads], "int64")
     net.weight("joined", [0, 0, width], "int64")
     net.weight("hidden", np.triu(np.ones((length, length)), 1))
-    net.weight("low", -1e9)
-    net.weight("large", 500.0)
     for layer in range(layers):
         name = f"l{layer}"
         attended = _attention(net, _norm(net, x, f"{name}.n1", width), f"{name}.att", width, faulty and layer == 1)
         x = net.node("Add", [x, attended], f"{name}.res1")
-        y = net.dense(_norm(net, x, f"{name}.n2", width), f"{name}.up", width, 2 * width)
+        y = net.dense(_norm(net, x, f"{name}.n2", width), f"{name}.up", width, 4 * width)
         wave = net.node(
-            "Add", [net.node("Erf", [net.node("Mul", [y, "root2"], f"{name}.g1")], f"{name}.g2"), "one"], f"{name}.g3"
+            "Add",
+            [
+                net.node("Erf", [net.node("Mul", [y, net.number(1 / np.sqrt(2))], f"{name}.g1")], f"{name}.g2"),
+                net.number(1.0),
+            ],
+            f"{name}.g3",
         )
-        y = net.dense(net.node("Mul", [y, wave], f"{name}.g4"), f"{name}.down", 2 * width, width)
-        if faulty and layer == layers // 2:
-            y = net.node("Mul", [net.node("Mul", [y, "large"], f"{name}.big"), "large"], f"{name}.huge")
-            y = net.node("Div", [net.node("Div", [y, "large"], f"{name}.less"), "large"], f"{name}.normal")
+        y = net.dense(net.node("Mul", [y, wave], f"{name}.g4"), f"{name}.down", 4 * width, width)
+        if faulty and layer % 2:
+            y = net.node(
+                "Mul", [net.node("Mul", [y, net.number(2e4)], f"{name}.big"), net.number(30.0)], f"{name}.huge"
+            )
+            y = net.node("Div", [y, net.number(6e5)], f"{name}.normal")
         x = net.node("Add", [x, y], f"{name}.res2")
     y = _norm(net, x, "last", width)
     feed = {"x": net.rng.standard_normal((1, length, width)).astype(np.float32)}

@@ -23,7 +23,7 @@ COMMANDS = {
         "convert.commands.doctor:command",
         "Is this machine fit: toolkits, versions that belong together, cards, space.",
     ),
-    "explain": ("convert.commands.explain:command", "CODE: what an error means and what to do."),
+    "explain": ("convert.commands.explain:command", "CODE or LOG: what an error means and what to do."),
     "toolchain": ("convert.commands.toolchain:command", "install, list or remove toolchains that come from PyPI."),
     "catalog": ("convert.commands.catalog:command", "check, plan or run the models of convert.toml."),
     "cache": ("convert.commands.cache:command", "Show or prune the stage cache."),

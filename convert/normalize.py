@@ -48,7 +48,8 @@ def _only_real_inputs(model: ModelProto) -> None:
 
 
 def strip_origin(model: ModelProto) -> None:
-    """Drop what tells of the machine and the moment: stack traces, doc strings, foreign metadata."""
+    """Drop what tells of the machine and the moment (stack traces, doc strings, foreign metadata); unused imports."""
+    drop_unused_imports(model)
     model.producer_name, model.producer_version = PRODUCER, ""
     model.doc_string = ""
     for graph in graphs_of(model):
@@ -64,6 +65,13 @@ def strip_origin(model: ModelProto) -> None:
         del node.metadata_props[:]
         for key, value in kept:
             node.metadata_props.add(key=key, value=value)
+
+
+def drop_unused_imports(model: ModelProto) -> None:
+    """Drop opset imports of domains that no node and no function has: ATC up to 9.2.0-beta.1 takes one import only."""
+    used = {"", "ai.onnx"} | {node.domain for node in nodes_of(model)} | {own.domain for own in model.functions}
+    for entry in [entry for entry in model.opset_import if entry.domain not in used]:
+        model.opset_import.remove(entry)
 
 
 def match_inputs(found: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:

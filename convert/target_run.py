@@ -308,6 +308,9 @@ class TargetRun:
             folder=str(folder),
             handoff={"path": packed.path, "sha256": packed.sha256, "bytes": packed.bytes, "needs": needs},
         )
+        if forecast is not None and not forecast.holds and forecast.plan_holds is not True:
+            text = f"the forecast of {forecast.precision} does not keep the gate: expect the device to fail it, too"
+            self._note(text, level="warning")
         told = f", for one of {', '.join(bundle.members)}" if bundle.members else ""
         raise ToolchainMissing(
             "CNV-6001",

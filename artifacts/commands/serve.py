@@ -11,7 +11,7 @@ import click
 from artifacts.errors import UsageError
 from artifacts.move_options import signing_key
 from artifacts.registry import default_root
-from artifacts.render import key_option, registry_option
+from artifacts.render import json_option, key_option, print_json, registry_option
 from artifacts.trust import make_trust
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.option("--share", default="", metavar="oci://HOST/PROJECT", help="Where the fetch commands take files from.")
 @key_option
 @registry_option
+@json_option
 def command(
     host: str,
     port: int,
@@ -39,6 +40,7 @@ def command(
     share: str,
     key: tuple[Path, ...],
     registry: Path | None,
+    as_json: bool,
 ) -> None:
     """Serve the registry folder to browsers and programs until it is stopped. Read-only without --token-file.
 
@@ -49,8 +51,11 @@ def command(
     app = _app(root, key=key, names=names, token_file=token_file, sign_key=sign_key, share=share)
     with _listen(host, port) as listening:
         place = f"[{host}]" if ":" in host else host
-        allowed = "promotion with a token" if token_file else "read-only"
-        click.echo(f"http://{place}:{listening.getsockname()[1]}/ serves {root} ({allowed})")
+        url = f"http://{place}:{listening.getsockname()[1]}/"
+        if as_json:
+            print_json({"url": url, "registry": str(root), "promotion": token_file is not None})
+        else:
+            click.echo(f"{url} serves {root} ({'promotion with a token' if token_file else 'read-only'})")
         _run(app, listening)
 
 

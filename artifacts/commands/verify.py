@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from artifacts.errors import UsageError
 from artifacts.names import parse_ref
 from artifacts.render import (
     any_registry_option,
@@ -50,6 +51,8 @@ def command(
     if Path(what).is_dir():
         _verify_folder(what, make_trust(key, signatures), signature, as_json)
         return
+    if what.startswith(("/", "./", "../")):
+        raise UsageError("CNV-2404", f"no folder {what}", hint="name a pulled folder that exists, or NAME:VERSION")
     root, registry, what = place_of(registry, what)
     trust = make_trust(key, signatures, tag=parse_ref(what).tag)
     if root is not None:

@@ -15,8 +15,9 @@ from artifacts.errors import RegistryError, UsageError
 from artifacts.events import ChannelLog
 from artifacts.fetch_commands import download_script, remote_fetch_commands
 from artifacts.keys import PrivateKey
-from artifacts.layout import INDEX_FILE, Layout, corrupt_blob, missing_blob
-from artifacts.listing import ListedModel, Shown, ShownTarget, list_model, show
+from artifacts.layout import Layout, corrupt_blob, missing_blob
+from artifacts.list_cache import Stamp, index_stamp
+from artifacts.listing import ListedModel, Shown, ShownTarget, list_remembered, show
 from artifacts.names import parse_ref
 from artifacts.registry import Registry
 from artifacts.trust import Trust, check_ref
@@ -35,7 +36,6 @@ PAGE = 50
 RECHECK_SECONDS = 3600.0
 """How long a file that was hashed is believed while its size and times stay as they are."""
 MAX_REMEMBERED = 10_000
-Stamp = tuple[int, int, int]
 
 
 class WebStore:
@@ -76,12 +76,12 @@ class WebStore:
     def _listed(self, name: str) -> ListedModel:
         layout = self.registry.layout(name)
         try:
-            stamp = _stamp(layout.root / INDEX_FILE)
+            stamp = index_stamp(layout)
             with self._lock:
                 known = self._lists.get(name)
             if known is not None and known[0] == stamp:
                 return known[1]
-            listed = list_model(name, layout)
+            listed = list_remembered(self.registry, name)
         except RegistryError as error:
             told = error.message.replace(str(self.registry.root), "REGISTRY")
             return ListedModel(name=name, problem=f"[{error.code}] {told}")

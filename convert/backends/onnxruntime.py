@@ -49,7 +49,6 @@ OPTIONS = {
 VERIFIED = "1.32.0"
 PROVIDERS = {"maca": "MACAExecutionProvider"}
 """Architectures that run ONNX through an execution provider of their own; ``host`` stands in where it is missing."""
-PROVIDER_PRECISIONS = (*PRECISIONS, "int8", "mixed")
 IR_VERSIONS = {"maca": 8}
 """The highest IR version of a provider's ONNX Runtime: MetaX's MacaRT is 1.12 (opset 17, IR 8; ONNX's own table)."""
 FAMILY = "driver, MXMACA SDK and MacaRT must be of one release family, and MacaRT runs what MACA lacks on the CPU"
@@ -103,7 +102,7 @@ class OnnxRuntimeBackend:
         """
         check_options(options, OPTIONS)
         provider = PROVIDERS.get(target.arch, "")
-        check_precision(options, target, PROVIDER_PRECISIONS if provider else PRECISIONS)
+        check_precision(options, target, PRECISIONS)
         kept = {name for name in options.options.get("keep_fp32", "").split(",") if name}
         recipe = Recipe(
             precision=_stored_as(options.precision),

@@ -79,8 +79,9 @@ def _problems(problems: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 @click.command("schema")
-def schema_command() -> None:
-    """Print the JSON schema of convert.toml."""
+@json_option
+def schema_command(as_json: bool) -> None:
+    """Print the JSON schema of convert.toml, which is one JSON document in any case."""
     from convert.catalog.schema import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))

@@ -76,7 +76,7 @@ def _again(first: Mapping[str, Array], rest: Iterator[Mapping[str, Array]]) -> I
 
 def _of_input(array: Array) -> Reading:
     flat = array.reshape(-1).astype(np.float32)
-    return Reading(flat[:: max(1, flat.size // GATHERED)], float(flat.min()), float(flat.max()))
+    return Reading(flat[:: max(1, flat.size // GATHERED)], None, float(flat.min()), float(flat.max()))
 
 
 class _Ranges:

@@ -69,6 +69,7 @@ class Planner:
         self.tell = tell
         self.left = CHECKS
         self._harmless = {below: self._ends_well(below=below) for below in (False, True)}
+        self._row = first.table.row()
         self._beyond = self._beyond_range()
 
     def plan(self) -> Planned:
@@ -116,17 +117,18 @@ class Planner:
 
     def _shrunk(self, least: frozenset[str], check: Check) -> Planned:
         """Try smaller halves of what the last round added, the nodes of most blame first."""
+        least = least | (frozenset(check.keep) & self._beyond)
         order = [name for name in self._ranked(check) if name not in least]
         low, high = 0, len(order)
         tries = min(SHRINKS, self.left)
-        while high - low > 1 and tries > 0 and not set(order) <= self._beyond:
+        while high - low > 0 and tries > 0:
             middle = (low + high) // 2
             smaller = self._checked(least | frozenset(order[:middle]))
             tries -= 1
             if smaller.passed:
                 check, high = smaller, middle
             else:
-                low = middle
+                low = middle + 1
         return Planned(keep=check.keep, holds=True, outputs=check.outputs)
 
     def _ranked(self, check: Check) -> list[str]:
@@ -188,7 +190,7 @@ class Planner:
         added: set[str] = set()
         for blame in check.blames:
             wanted = _share_to_remove(blame, check)
-            parts = [(share, self._island(value)) for value, share in blame.values.items()]
+            parts = [(share, self._mended(value, keep)) for value, share in blame.values.items()]
             parts += [(share, [name]) for name, share in blame.weights.items()]
             removed = 0.0
             for share, island in sorted(parts, key=lambda part: -part[0]):
@@ -198,6 +200,16 @@ class Planner:
                 removed += share
                 added |= set(island) - keep
         return frozenset(added)
+
+    def _mended(self, value: str, keep: frozenset[str]) -> list[str]:
+        """What mends a value: its island; at first, for one beyond the range, only those that an infinity harms."""
+        row = self._row.get(value)
+        beyond = row is not None and self.first.table.overflow[row] > 0.0
+        return (
+            [name for name in self._island(value) if name in self._beyond]
+            if beyond and not keep
+            else self._island(value)
+        )
 
     def _island(self, value: str) -> list[str]:
         """The nodes that must be kept for a value to stay in fp32."""

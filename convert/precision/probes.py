@@ -1,7 +1,8 @@
 """Probes: outputs that tell a few elements of many tensors, and their range, without holding the tensors.
 
 A tensor of known and small size is given out whole. Of a larger one some elements are gathered, spread over all of it,
-and its lowest and highest element are taken: a few nodes whose cost is a fraction of what made the tensor. Tensors of
+and its norm is taken, which bounds every element (or, where that is asked for, its lowest and highest element): a few
+nodes whose cost is a fraction of what made the tensor. Tensors of
 bodies are gathered likewise, and come out of their Loop or Scan with one row for each turn, out of their If empty
 where the other branch was taken.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,17 +33,26 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     tensor: str
     sample: str
+    norm: str = ""
     low: str = ""
     high: str = ""
     whole: bool = False
 
 
 class Reading(NamedTuple):
-    """What a probe told: elements in float32, and the range of the whole tensor (None: that of the elements)."""
+    """What a probe told: some elements, and of the whole tensor its norm and its range, each None where not asked for.
+
+    Where all elements were given out, neither is.
+    """
 
     sample: Array
+    norm: float | None = None
     low: float | None = None
     high: float | None = None
+
+
+Looks = Literal["elements", "norms", "ranges"]
+"""What is taken of each tensor beside some elements."""
 
 
 NO_LESS: Mapping[str, float] = {
@@ -64,20 +74,25 @@ class _Found:
 
 
 class Prober:
-    """Adds probes to models that have the same tensors. ``sizes``: elements by tensor, where they are known."""
+    """Adds probes to models that have the same tensors.
 
-    def __init__(self, sizes: Mapping[str, int], elements: int) -> None:
+    ``sizes``: elements by tensor, where they are known. ``elements``: how many are gathered of each. ``bounded``:
+    tensors whose norm is not needed.
+    """
+
+    def __init__(self, sizes: Mapping[str, int], elements: int, bounded: Collection[str] = ()) -> None:
         self.sizes = sizes
         self.elements = elements
+        self.bounded = bounded
 
     def add(
-        self, model: ModelProto, wanted: Collection[str], *, ranges: bool = True, cast: bool = False
+        self, model: ModelProto, wanted: Collection[str], *, looks: Looks = "ranges", cast: bool = False
     ) -> tuple[Probe, ...]:
-        """Add outputs for the tensors ``wanted`` (in place), and for their ranges where those are asked for.
+        """Add outputs for the tensors ``wanted`` (in place).
 
         ``cast``: tensors may be of a type that numpy lacks, and are given out as float32.
         """
-        walk = _Walk(self, model, wanted, ranges=ranges, cast=cast)
+        walk = _Walk(self, model, wanted, looks=looks, cast=cast)
         probes = []
         for found in walk.graph(model.graph, body=False):
             model.graph.output.extend(ValueInfoProto(name=name) for name in found.parts.values())
@@ -86,10 +101,10 @@ class Prober:
 
 
 class _Walk:
-    def __init__(self, prober: Prober, model: ModelProto, wanted: Collection[str], *, ranges: bool, cast: bool) -> None:
+    def __init__(self, prober: Prober, model: ModelProto, wanted: Collection[str], *, looks: Looks, cast: bool) -> None:
         self.prober = prober
         self.wanted = wanted
-        self.ranges = ranges
+        self.looks = looks
         self.cast = cast
         self.names = Names(model.graph)
         self.main = model.graph
@@ -137,14 +152,22 @@ class _Walk:
         else:
             nodes += self._gather_unknown(prefix, IN_BODY if body else self.prober.elements)
         parts = {"sample": f"{prefix}_sample"}
-        if self.cast:
+        if self.cast or body:
             parts["sample"] = f"{prefix}_float"
             nodes.append(helper.make_node("Cast", [f"{prefix}_sample"], [parts["sample"]], to=TensorProto.FLOAT))
-        for part, reduce, bounded in (("low", "ReduceMin", NO_LESS), ("high", "ReduceMax", NO_MORE)):
-            if self.ranges and op not in bounded:
-                parts[part] = f"{prefix}_{part}"
-                nodes.append(helper.make_node(reduce, [f"{prefix}_flat"], [parts[part]], keepdims=0))
+        for part, reduce in self._reductions(op, name):
+            parts[part] = f"{prefix}_{part}"
+            nodes.append(helper.make_node(reduce, [f"{prefix}_flat"], [parts[part]], keepdims=0))
         return nodes, _Found(name, parts, False)
+
+    def _reductions(self, op: str, name: str) -> Iterator[tuple[str, str]]:
+        """What is taken of the whole tensor, but for bounds that its operator keeps by itself."""
+        if self.looks == "norms":
+            if name not in self.prober.bounded:
+                yield "norm", "ReduceL2"
+        elif self.looks == "ranges":
+            yield from (("low", "ReduceMin"),) if op not in NO_LESS else ()
+            yield from (("high", "ReduceMax"),) if op not in NO_MORE else ()
 
     def _whole(self, name: str) -> tuple[list[NodeProto], _Found]:
         if not self.cast and name not in self.given:
@@ -203,9 +226,10 @@ def readings(probes: tuple[Probe, ...], outputs: Mapping[str, Array]) -> Iterato
     """What each probe told in one run; a tensor that did not come to be has no elements."""
     for probe in probes:
         sample = outputs[probe.sample].reshape(-1)
+        norm = float(outputs[probe.norm].max()) if probe.norm and sample.size else None
         low = float(np.fmin.reduce(outputs[probe.low], axis=None)) if probe.low and sample.size else None
         high = float(np.fmax.reduce(outputs[probe.high], axis=None)) if probe.high and sample.size else None
-        yield probe.tensor, Reading(sample, low, high)
+        yield probe.tensor, Reading(sample, norm, low, high)
 
 
 # --------------------------------------------------------------------------------------------------------------- sizes

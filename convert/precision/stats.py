@@ -94,7 +94,7 @@ def _fill(
 ) -> None:
     lengths = np.array([part.size for part in left])
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    y, e = np.concatenate(left), np.concatenate(right)
+    y, e = (np.concatenate(parts).astype(np.float32, copy=False) for parts in (left, right))
     r = rounder(y, np.repeat(kept, lengths))
     finite = np.isfinite(y)
     same = finite | (y == e) | (np.isnan(y) & np.isnan(e))

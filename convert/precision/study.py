@@ -20,10 +20,11 @@ from convert.compare import Compared, Comparison, compare_outputs, fold
 from convert.gate import judge
 from convert.graphs import read_model
 from convert.precision.blame import Blame, Blamer, WeightError, effects
+from convert.precision.bounds import Bounds
 from convert.precision.emulate import Observed, Watched, emulated
 from convert.precision.flow import Flow, flow_of, prepared
 from convert.precision.policy import F32
-from convert.precision.probes import Prober, Reading, sizes_of, spread_over
+from convert.precision.probes import Looks, Probe, Prober, Reading, sizes_of, spread_over
 from convert.precision.rounding import FORMATS, Format, rounded
 from convert.precision.stats import Rounder, Table, measure
 from convert.precision.sums import stored_sums
@@ -34,7 +35,7 @@ from convert.values import ForecastOptions, GateVerdict, Note, OnnxGraph, Output
 DEFAULT_MEMORY = 1 << 30
 MOST_ELEMENTS, LEAST_ELEMENTS = 1024, 32
 """Elements gathered of one tensor, between which the number of tensors decides."""
-ALL_ELEMENTS = 1 << 19
+ALL_ELEMENTS = 1 << 16
 """Elements gathered of all tensors together in one run, at most."""
 
 
@@ -74,10 +75,12 @@ class Study:
         self.nodes = {step.name: step for step in self.flow.steps if not step.link}
         self.tensors = self._tensors()
         self.weights: dict[str, WeightError] = self._weight_errors()
+        self.bounds = Bounds(self.flow, self.weights)
         self.prober = self._prober()
         self._numbers = itertools.count()
         self._exact: Watched | None = None
         self._held: dict[int, Observed] = {}
+        self._searched: tuple[set[str], Watched] | None = None
 
     @property
     def unit(self) -> float:
@@ -112,7 +115,7 @@ class Study:
         """Elements of each tensor by how many there are, and by the memory that one sample's may take."""
         budget = min(ALL_ELEMENTS, (self.options.memory or DEFAULT_MEMORY) // 64)
         elements = max(LEAST_ELEMENTS, min(MOST_ELEMENTS, budget // max(len(self.tensors), 1)))
-        return Prober(sizes_of(self.model, self._shapes()), elements)
+        return Prober(sizes_of(self.model, self._shapes()), elements, self.bounds.follows)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the inputs that all samples share."""
@@ -138,9 +141,13 @@ class Study:
         inputs = set(self.flow.inputs)
         wanted = {name for name in self.tensors if name not in inputs}
         count = len(model.graph.output)
-        probes = self.prober.add(model, wanted, ranges=exact, cast=not exact)
+        looks: Looks = "norms" if exact else "elements"
+        probes = self.prober.add(model, wanted, looks=looks, cast=not exact and self.precision == "bf16")
+        return self._opened(model, probes, count)
+
+    def _opened(self, model: ModelProto, probes: Sequence[Probe], outputs: int) -> Watched:
         place = self.scratch / f"run{next(self._numbers)}"
-        return Watched(model, probes, count, weights=self.graph.model_path.parent, scratch=place)
+        return Watched(model, probes, outputs, weights=self.graph.model_path.parent, scratch=place)
 
     def exact(self, number: int, feed: Mapping[str, Array]) -> Observed:
         """The exact run of a sample; its readings are held while there is memory for them."""
@@ -151,11 +158,35 @@ class Study:
             self._exact = self.watched(ModelProto.FromString(self.model.SerializeToString()), exact=True)
         observed = self._exact.run(feed)
         observed.readings.update(self._input_readings(feed))
+        self._look_again(observed, feed)
         size = sum(reading.sample.nbytes for reading in observed.readings.values())
         size += sum(output.nbytes for output in observed.outputs)
         if (len(self._held) + 1) * size * 2 <= (self.options.memory or DEFAULT_MEMORY):
             self._held[number] = observed
         return observed
+
+    def _look_again(self, observed: Observed, feed: Mapping[str, Array]) -> None:
+        """Search those tensors for their extremes of which some element may be too large, as their bound is.
+
+        Most graphs have none. It takes another pass.
+        """
+        limit = self.fmt.overflows if self.fmt is not None else np.inf
+        told, inputs = observed.readings, set(self.flow.inputs)
+        large = {name for name, bound in self.bounds.of(told).items() if name in told and not bound < limit}
+        large -= {
+            name for name in large if name in inputs or 0 < self.prober.sizes.get(name, 0) <= self.prober.elements
+        }
+        if not large:
+            return
+        if self._searched is None or not large <= self._searched[0]:
+            wanted = large | (self._searched[0] if self._searched else set())
+            model = ModelProto.FromString(self.model.SerializeToString())
+            outputs = len(model.graph.output)
+            probes = self.prober.add(model, wanted, looks="ranges")
+            self._searched = wanted, self._opened(model, probes, outputs)
+            self.passes += 1
+        for name, reading in self._searched[1].run(feed).readings.items():
+            told[name] = told[name]._replace(low=reading.low, high=reading.high)
 
     def _input_readings(self, feed: Mapping[str, Array]) -> Iterator[tuple[str, Reading]]:
         for name in self.flow.inputs:
@@ -164,7 +195,7 @@ class Study:
                 sample = (
                     flat if flat.size <= self.prober.elements else flat[spread_over(flat.size, self.prober.elements)]
                 )
-                yield name, Reading(sample, float(flat.min()), float(flat.max()))
+                yield name, Reading(sample, None, float(flat.min()), float(flat.max()))
 
     def candidate(self, keep: frozenset[str]) -> ModelProto:
         """The emulated model."""
@@ -251,7 +282,10 @@ class Study:
         return [self.flow.steps[user].name for user in self.flow.users.get(value, ()) if not self.flow.steps[user].link]
 
     def close(self) -> None:
-        """Let go of the exact run."""
+        """Let go of the exact runs."""
         if self._exact is not None:
             self._exact.close()
             self._exact = None
+        if self._searched is not None:
+            self._searched[1].close()
+            self._searched = None

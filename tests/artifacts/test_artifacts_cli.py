@@ -155,7 +155,7 @@ def test_the_registry_is_the_option_then_the_variable_then_the_data_folder(monke
     assert default_root() == Path.home() / ".local/share/model-convert/registry"
 
 
-@pytest.mark.parametrize("command", ["list", "fsck", "gc", "promote net prod", "sign net --sign-key k"])
+@pytest.mark.parametrize("command", ["fsck", "gc", "seal net 1.0.0 --reason x", "sign net --sign-key k"])
 def test_commands_that_need_a_folder_say_so_for_an_oci_registry(command, monkeypatch, capsys):
     assert run(*command.split(), "--registry", "oci://h/x") == 2
     monkeypatch.setenv("CONVERT_REGISTRY", "oci://h/x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import socket
@@ -19,6 +20,7 @@ from artifacts.__main__ import cli
 from artifacts.archive import export_archive, import_archive
 from artifacts.channels import Move, channel_log, promote
 from artifacts.cli import run_boundary
+from artifacts.digest import sha256_bytes
 from artifacts.errors import RegistryError, UsageError
 from artifacts.fsck import fsck
 from artifacts.http_options import HttpOptions
@@ -720,3 +722,53 @@ def test_a_tag_that_an_archive_lacks_is_told_with_those_it_has(root, tmp_path):
     with pytest.raises(RegistryError, match=r"has no 2\.0\.0; it has: 1\.0\.0-ascend910b3") as refusal:
         copy(f"oci-archive:{tmp_path / 'a.tar'}:2.0.0", "net", tmp_path / "back")
     assert refusal.value.code == "CNV-9002"
+
+
+def test_a_manifest_that_the_registry_refuses_is_told_and_no_tag_moves(root, server):
+    def refuse(handler) -> bool:
+        if handler.command == "PUT" and "/manifests/" in handler.path:
+            handler.answer(400, b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown to registry"}]}')
+            return True
+        return False
+
+    server.faults.append(refuse)
+    with pytest.raises(RegistryError, match="MANIFEST_BLOB_UNKNOWN blob unknown to registry") as caught:
+        push_net(root, server.host)
+    assert caught.value.code == "CNV-9062"
+    assert server.manifests == {}
+    server.faults.clear()
+    assert not push_net(root, server.host).already
+
+
+def test_what_a_registry_asks_to_wait_is_waited_within_limits(root, server, monkeypatch):
+    waited: list[float] = []
+    monkeypatch.setattr("artifacts.remote_http.time.sleep", waited.append)
+    answers = iter(("7", "86400", "soon"))
+
+    def busy(handler) -> bool:
+        if (wait := next(answers, None)) is None:
+            return False
+        handler.answer(429, Retry_After=wait)
+        return True
+
+    server.faults.append(busy)
+    assert not push_net(root, server.host).already
+    assert waited[:3] == [7.0, 30.0, 2.0]
+
+
+@pytest.mark.parametrize(("length", "whole"), [("3", False), ("99999999", True)])
+def test_a_length_that_is_wrong_gives_the_right_file_or_none(root, tmp_path, server, length, whole):
+    push_net(root, server.host)
+    big = max(server.blobs.values(), key=len)
+
+    def lie(handler) -> bool:
+        if handler.command == "GET" and sha256_bytes(big) in handler.path:
+            handler.answer(200, big, Content_Length=length)
+            return handler.drop()
+        return False
+
+    server.faults.append(lie)
+    with contextlib.nullcontext() if whole else pytest.raises(RegistryError, match=r"is not what|broke|other content"):
+        pull_remote(f"oci://{server.host}/zoo", "net:1.0.0", tmp_path / "out", target="cpu")
+    assert (tmp_path / "out").exists() is whole
+    assert not whole or (tmp_path / "out" / "net.om").read_bytes() == big

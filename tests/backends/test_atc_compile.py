@@ -555,3 +555,26 @@ def test_the_double_refuses_what_the_backend_never_asks(tmp_path):
     ):
         code, said = ask_double(replace(plan, argv=(*plan.argv, extra)), model, "8.5.0", tmp_path)
         assert (code, told in said) == (255, True), said
+
+
+def test_what_the_toolkit_refuses_joins_the_support_report(cann, tmp_path, graph_of, checked_of):
+    from convert.stages.precheck import precheck_graph
+
+    cann()
+    graph = graph_of(model_of(IMAGE, ops=["Det"]))
+    checked = precheck_graph(graph, checked_of(graph), options_for("Ascend910B"), tmp_path / "work")
+    assert not checked.support.supported
+    assert [(one.op, one.node, one.source) for one in checked.support.judged] == [
+        ("Det", "of_Det", "atc --mode=3 of CANN 8.5.0")
+    ]
+
+
+def test_without_a_toolkit_the_support_report_stays_as_it_is(tmp_path, graph_of, checked_of, monkeypatch):
+    from convert.stages.precheck import precheck_graph
+
+    for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    graph = graph_of(model_of(IMAGE))
+    checked = checked_of(graph)
+    assert precheck_graph(graph, checked, options_for("Ascend910B"), tmp_path / "work").digest == checked.digest

@@ -64,7 +64,7 @@ def requests(draw: st.DrawFn):
 
 
 @given(requests())
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 def test_a_plan_of_any_request_is_taken_by_its_version(request_) -> None:
     version, target, inputs, dims, more = request_
     model = model_of(inputs)

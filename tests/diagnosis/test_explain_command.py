@@ -8,9 +8,7 @@ import pytest
 from artifacts.cli import run_boundary
 from convert.__main__ import cli
 
-LOG = (
-    "ATC run failed, see the log\nE19010: No parser is registered for Op [a, optype [ai.onnx::1::B]].\n"
-)
+LOG = "ATC run failed, see the log\nE19010: No parser is registered for Op [a, optype [ai.onnx::1::B]].\n"
 
 
 @pytest.fixture

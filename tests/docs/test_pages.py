@@ -15,6 +15,7 @@ from artifacts.__main__ import COMMANDS as ARTIFACTS_COMMANDS
 from artifacts.__main__ import cli as artifacts_cli
 from convert.__main__ import COMMANDS as CONVERT_COMMANDS
 from convert.__main__ import cli as convert_cli
+from convert.commands.catalog import COMMANDS as CATALOG_COMMANDS
 from convert.commands.graph import command as graph_group
 from convert.commands.ops import COMMANDS as OPS_COMMANDS
 from convert.settings import Settings
@@ -93,10 +94,14 @@ def test_every_command_of_convert_is_told_and_helps(name: str) -> None:
     assert f"\n## convert {name}\n" in CLI_PAGE.read_text(encoding="utf-8")
     shown = CliRunner().invoke(convert_cli, [name, "--help"]).output
     assert shown.startswith(f"Usage: cli {name} ")
-    assert "--json" in shown or name in ("ops", "graph")
+    assert "--json" in shown or name in ("ops", "graph", "catalog")
 
 
-SUBCOMMANDS = [*(("ops", name) for name in OPS_COMMANDS), *(("graph", name) for name in graph_group.commands)]
+SUBCOMMANDS = [
+    *(("ops", name) for name in OPS_COMMANDS),
+    *(("graph", name) for name in graph_group.commands),
+    *(("catalog", name) for name in CATALOG_COMMANDS),
+]
 
 
 @pytest.mark.parametrize(("group", "name"), SUBCOMMANDS)
@@ -133,7 +138,7 @@ def test_every_option_of_the_main_job_is_told() -> None:
 
 
 def test_the_example_of_the_settings_has_each_with_its_default() -> None:
-    text = (ROOT / "convert.example.toml").read_text(encoding="utf-8")
+    text = (ROOT / "convert.example.toml").read_text(encoding="utf-8").partition("\n# The catalogue")[0]
     assert tomllib.loads(text) == {"settings": {}}
     uncommented = re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE)
     assert tomllib.loads(uncommented) == {"settings": msgspec.to_builtins(Settings())}
@@ -142,6 +147,6 @@ def test_the_example_of_the_settings_has_each_with_its_default() -> None:
 def test_an_example_of_the_settings_with_everything_uncommented_changes_nothing(tmp_path: Path) -> None:
     from convert.settings import load_settings
 
-    text = (ROOT / "convert.example.toml").read_text(encoding="utf-8")
+    text = (ROOT / "convert.example.toml").read_text(encoding="utf-8").partition("\n# The catalogue")[0]
     (tmp_path / "convert.toml").write_text(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE))
     assert load_settings({}, folder=tmp_path) == load_settings({}, folder=tmp_path / "nothing")

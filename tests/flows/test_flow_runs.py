@@ -36,6 +36,13 @@ from install import install_cann
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
 
 
+@pytest.fixture(autouse=True)
+def _the_catalogue_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONVERT_REGISTRY", "CONVERT_CACHE_DIR", "CONVERT_OUT"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
 def catalogue(folder: Path, *, models: int, targets: str = '["cpu", "C500"]', head: str = "") -> Path:
     for number in range(models):
         make_model(folder / f"models/net{number}.onnx", number)
@@ -141,9 +148,8 @@ def hanging(server: str, tmp_path: Path) -> Iterator[tuple[Worker, str]]:
     deploy("convert_target", pool, pool)
     file = catalogue(tmp_path, models=1, targets='["Ascend910B3"]')
     settings = load_settings({}, folder=tmp_path)
-    with _plain_environment():
-        plans = plan_pairs(expand(read_catalog(file)), settings)
-        graph, version = prepare.fn("net0", plans, settings)
+    plans = plan_pairs(expand(read_catalog(file)), settings)
+    graph, version = prepare.fn("net0", plans, settings)
     job = TargetJob(pair=plans[0].pair, recipe=plans[0].recipe, why="new", graph=graph, version=version)
     cann = install_cann(tmp_path / "cann", "8.5.0", acl=False)
     more = {**cann, "PYTHONPATH": f"{cann['PYTHONPATH']}{os.pathsep}{ROOT}", "ATC_DOUBLE_FAULT": "hang"}
@@ -158,19 +164,6 @@ def hanging(server: str, tmp_path: Path) -> Iterator[tuple[Worker, str]]:
         wait_for(lambda: compilers(tmp_path), seconds=180, told="the compiler")
         yield worker, str(started.id)
     wait_for(lambda: not processes_with(str(tmp_path)), told="the end of every process")
-
-
-@contextlib.contextmanager
-def _plain_environment() -> Iterator[None]:
-    """The stage host of this process finds the packages wherever it is started."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
-    try:
-        yield
-    finally:
-        os.environ.pop("PYTHONPATH")
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
 
 
 def _server_at(url: str) -> Any:
@@ -314,9 +307,8 @@ def test_the_registry_is_checked_and_swept_by_a_flow(server: str, tmp_path: Path
     from flows.refresh_registry import refresh_registry
 
     file = catalogue(tmp_path, models=1, targets='["cpu"]')
-    with _plain_environment():
-        assert run_catalog(file, local=True)[0].message == "1 published"
-        state = refresh_registry(settings={"registry": f"{tmp_path}/registry"}, apply=True, return_state=True)
+    assert run_catalog(file, local=True)[0].message == "1 published"
+    state = refresh_registry(settings={"registry": f"{tmp_path}/registry"}, apply=True, return_state=True)
     assert state.is_completed()
     assert state.message.startswith("1 models sound. 0 files and 0 graphs removed. Toolchains here: ")
     assert known_toolchains({"onnxruntime"})["onnxruntime"].startswith("onnxruntime 1.")
@@ -331,7 +323,8 @@ def test_the_registry_is_checked_and_swept_by_a_flow(server: str, tmp_path: Path
 @pytest.fixture
 def postgres(tmp_path: Path) -> Iterator[str]:
     """A PostgreSQL server of its own; gives the address that Prefect takes."""
-    if shutil.which("initdb") is None and not os.environ.get("CI"):
+    bins = os.pathsep.join([*map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"))), os.environ["PATH"]])
+    if shutil.which("initdb", path=bins) is None and not os.environ.get("CI"):
         pytest.skip("postgresql is not installed")
     folder, port = tmp_path / "postgres", free_port()
     folder.mkdir()
@@ -342,7 +335,9 @@ def postgres(tmp_path: Path) -> Iterator[str]:
             parent.chmod(parent.stat().st_mode | 0o011)
 
     def run(*command: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, user=user, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        program = shutil.which(command[0], path=bins) or command[0]
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen([program, *command[1:]], user=user, cwd=folder, stdout=quiet, stderr=quiet)
 
     assert run("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", "prefect", "--no-sync").wait() == 0
     options = ("-F", "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-p", str(port))
@@ -364,7 +359,7 @@ def test_the_server_keeps_its_state_in_postgresql(postgres: str, tmp_path: Path)
     try:
         with client_of(server.url, tmp_path / "client"):
             deploy("convert_target", "onnxruntime", "onnxruntime")
-            with running(Worker(server, "onnxruntime", tmp_path / "worker", limit=2)), _plain_environment():
+            with running(Worker(server, "onnxruntime", tmp_path / "worker", limit=2)):
                 assert run_catalog(file)[0].message == "2 published"
     finally:
         server.stop()

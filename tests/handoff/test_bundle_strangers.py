@@ -141,7 +141,9 @@ def forged(bundle: Path) -> dict[str, Callable[[Bundle], dict[str, object]]]:
         "a file without a digest": lambda b: {"files": (*b.files, FileEntry(name="x", sha256="md5:1", bytes=1))},
         "a SoC for a shell": lambda b: {"members": ("Ascend910B1; touch oops",)},
         "a newer schema": lambda b: {"schema": 2},
-        "a forecast of another graph": lambda b: {"forecast": b.forecast and change(b.forecast, parent="sha256:" + "0" * 64)},
+        "a forecast of another graph": lambda b: {
+            "forecast": b.forecast and change(b.forecast, parent="sha256:" + "0" * 64)
+        },
     }
 
 

@@ -132,3 +132,9 @@ def test_the_command_line_resumes_and_prints_one_document(
     assert (document["status"], document["version"]) == ("published", "2.0.0")
     assert document["targets"][0]["validation"]["ran_on"] == "device"
     assert document["targets"][0]["artifact"]["ref"] == "mlp:2.0.0-ascend910b3"
+
+
+def test_a_forecast_that_does_not_hold_is_said_and_handed_over_all_the_same(machine: Machine, mlp: Path) -> None:
+    ended = machine.convert(mlp, "Ascend910B", gate={"rel_l2": 1e-9})
+    assert ended.status == "handoff"
+    assert any("does not keep the gate" in note.text for note in ended.targets[0].notes)

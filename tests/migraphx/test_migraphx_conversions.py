@@ -112,7 +112,7 @@ def test_a_driver_that_hangs_is_ended_with_its_children(
 ) -> None:
     machine(fault="hang")
     monkeypatch.setenv("MIGRAPHX_DOUBLE_PIDS", str(tmp_path / "pids"))
-    code, told = convert(tiny, "--target", "migraphx-ref", "--timeout", "3")
+    code, told = convert(tiny, "--target", "migraphx-ref", "--timeout", "10")
     assert (code, told["error"]["code"]) == (10, "CNV-1001")
     pids = (tmp_path / "pids").read_text().split()
     for _ in range(50):

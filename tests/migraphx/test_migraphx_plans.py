@@ -121,6 +121,19 @@ def test_calibration_takes_the_data_made_for_it_else_the_samples_and_says_so() -
     assert without.notes[0].level == "warning" and "--calibration" in without.notes[0].text
 
 
+def test_pairs_of_the_graph_say_themselves_what_is_int8() -> None:
+    graph = msgspec.structs.replace(graph_of("open", {"N": "1..8"}), ops={"QuantizeLinear": 1, "DequantizeLinear": 2})
+    plan = plan_of("MI210", "2.15.0", graph, "int8")
+    assert plan.argv[0] == "migraphx-driver" and "--int8" not in plan.argv
+    assert "own pairs" in plan.notes[0].text
+
+
+def test_nodes_that_int8_can_not_keep_in_float_are_told() -> None:
+    plan = plan_of("MI210", "2.15.0", graph_of("fixed", calibration=1), "int8", keep=("last",))
+    assert [note.level for note in plan.notes] == ["warning"]
+    assert "not by nodes" in plan.notes[0].text
+
+
 def test_a_mixed_plan_casts_the_graph_itself_and_says_why() -> None:
     plan, _ = planned(CASES["2.15-mixed"])
     assert plan.argv[2] == "model/mixed.onnx"

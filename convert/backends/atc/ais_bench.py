@@ -82,7 +82,7 @@ def read_summary(content: bytes) -> Speed:
             throughput=float(summary.get("throughput", 0.0)),
             count=_count(times),
         )
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no summary of ais_bench: {error!r}") from error
 
 

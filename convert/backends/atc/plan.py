@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from convert.backends.atc.aipp import AIPP, aipp_files
 from convert.backends.atc.flags import Flag, flags_of, option_faults, set_faults
-from convert.backends.atc.precision import KEEP_OPS, PRECISIONS, PrecisionPlan, precision_flags
+from convert.backends.atc.precision import KEEP_OPS, PRECISIONS, precision_flags
 from convert.backends.atc.shapes import Shaping, shape_flags
 from convert.backends.atc.soc import choose_soc
 from convert.backends.base import MODEL_IN, OUT, SOC, Toolchain
@@ -37,46 +37,31 @@ def make_plan(graph: OnnxGraph, target: Target, options: CompileOptions, toolcha
     check_precision(options, target, PRECISIONS)
     soc = choose_soc(target, options, toolchain, version)
     flags = flags_of(version, toolchain.details.get("flags", "").split())
-    shaping = shape_flags(
-        graph,
-        version=version,
-        arch=soc.arch,
-        int8=options.precision == "int8",
-        layout=options.options.get("input_format", "NCHW" if options.preprocess else ""),
-    )
+    shaping = _shaping(graph, options, version, soc.arch)
     _check_shapes(graph, shaping, target.name)
     precision = precision_flags(graph, target, options, _listed(flags, toolchain), version)
-    files, chosen = _asked(options, flags)
+    own_files, own = _asked(options, flags)
     aipp, aipp_faults = aipp_files(graph, options.preprocess) if options.preprocess else ({}, [])
     weights = {"external_weight": "1"} if graph.weight_bytes >= BIG_WEIGHTS and "external_weight" in flags else {}
-    chosen = {
-        "framework": "5",
-        "model": MODEL_IN,
-        "output": f"{OUT}/{STEM}",
-        "soc_version": soc.soc,
-        "log": "error",
-        **weights,
-        **shaping.flags,
-        **chosen,
-        **precision.flags,
-        **({"insert_op_conf": AIPP} if aipp else {}),
-    }
-    faults = [
-        *_flag_faults(options, flags, version),
-        *_format_faults(options, shaping),
-        *precision.faults,
-        *aipp_faults,
-    ]
+    fixed = {"framework": "5", "model": MODEL_IN, "output": f"{OUT}/{STEM}", "soc_version": soc.soc, "log": "error"}
+    image = {"insert_op_conf": AIPP} if aipp else {}
+    chosen = {**fixed, **weights, **shaping.flags, **own, **precision.flags, **image}
+    faults = [*_flag_faults(graph, options, flags, version), *_format_faults(options, shaping)]
     faults += [f"CANN {version} has no flag {name}" for name in chosen if name not in flags]
-    _check_flags(chosen, faults, version=version, arch=soc.arch)
+    _check_flags(chosen, [*faults, *precision.faults, *aipp_faults], version=version, arch=soc.arch)
     return Plan(
         backend="atc",
         argv=("atc", *(f"--{name}={chosen[name]}" for name in _ordered(chosen))),
-        files={**files, **precision.files, **aipp},
+        files={**own_files, **precision.files, **aipp},
         output=OUTPUT,
         needs=_needs(version, soc.soc, soc.members, launched="launcher" in toolchain.details),
-        notes=(*shaping.notes, *precision.notes, *_notes(graph, toolchain, precision, weights)),
+        notes=(*shaping.notes, *precision.notes, *_notes(graph, toolchain, weights)),
     )
+
+
+def _shaping(graph: OnnxGraph, options: CompileOptions, version: str, arch: str) -> Shaping:
+    layout = options.options.get("input_format", "NCHW" if options.preprocess else "")
+    return shape_flags(graph, version=version, arch=arch, int8=options.precision == "int8", layout=layout)
 
 
 def _version(options: CompileOptions, toolchain: Toolchain) -> str:
@@ -127,18 +112,13 @@ def _asked(options: CompileOptions, flags: Mapping[str, Flag]) -> tuple[dict[str
     return files, chosen
 
 
-def _flag_faults(options: CompileOptions, flags: Mapping[str, Flag], version: str) -> list[str]:
+def _flag_faults(graph: OnnxGraph, options: CompileOptions, flags: Mapping[str, Flag], version: str) -> list[str]:
+    """What is wrong with the user's own flags; inputs that input_fp16_nodes names must be there (E10016, E10017)."""
     own = {name: value for name, value in options.options.items() if name != KEEP_OPS}
-    return option_faults(own, flags, version)
-
-
-def _name_faults(graph: OnnxGraph, options: CompileOptions) -> list[str]:
-    """Inputs that input_fp16_nodes names must be inputs (E10016, E10017)."""
-    asked = options.options.get("input_fp16_nodes", "")
     names = {spec.name for spec in graph.inputs}
-    return [
-        f"input_fp16_nodes: no input is called {name!r}" for name in asked.split(";") if asked and name not in names
-    ]
+    halves = filter(None, own.get("input_fp16_nodes", "").split(";"))
+    unknown = [f"input_fp16_nodes: no input is called {name!r}" for name in halves if name not in names]
+    return [*option_faults(own, flags, version), *unknown]
 
 
 def _format_faults(options: CompileOptions, shaping: Shaping) -> list[str]:
@@ -174,9 +154,7 @@ def _needs(version: str, soc: str, members: tuple[str, ...], *, launched: bool) 
     return {**needs, "launched": "yes"} if launched else needs
 
 
-def _notes(
-    graph: OnnxGraph, toolchain: Toolchain, precision: PrecisionPlan, weights: Mapping[str, str]
-) -> tuple[Note, ...]:
+def _notes(graph: OnnxGraph, toolchain: Toolchain, weights: Mapping[str, str]) -> tuple[Note, ...]:
     notes = []
     if graph.opset < 11:
         notes.append(Note(level="warning", text=f"opset {graph.opset}: the manual promises 11 to 18"))

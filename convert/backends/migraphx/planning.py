@@ -59,6 +59,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return self.target.arch != REFERENCE_ARCH
 
     @property
+    def paired(self) -> bool:
+        """Whether the graph brings int8 itself: its pairs of QuantizeLinear and DequantizeLinear are read as such."""
+        return self.options.precision == "int8" and "QuantizeLinear" in self.graph.ops
+
+    @property
     def casts(self) -> bool:
         """Whether the graph is cast here, before it is compiled."""
         return self.options.precision == "mixed" and bool(self.options.keep)
@@ -84,7 +89,7 @@ def make_plan(graph: OnnxGraph, target: Target, options: CompileOptions, toolcha
         spans=spans_of(graph, dialect),
     )
     _refuse_precision(job)
-    by_module = calibrates(options, found)
+    by_module = calibrates(options, found) and not (job.paired and "fp8" not in found.on)
     argv = _script_argv(job) if by_module else _driver_argv(job)
     return Plan(
         backend=NAME,
@@ -120,7 +125,7 @@ def _refuse_precision(job: Job) -> None:
     if job.target.precisions.get(wanted) == "no" or ("fp8" in job.chosen.on and job.target.precisions["fp8"] == "no"):
         lacks = wanted if job.target.precisions.get(wanted) == "no" else "fp8"
         raise UsageError("CNV-2072", f"{job.target.name} does not take {lacks}", hint="take --precision fp16")
-    quantized = job.options.precision == "int8" or "fp8" in job.chosen.on
+    quantized = (job.options.precision == "int8" and not job.paired) or "fp8" in job.chosen.on
     ranges = [name for name, span in job.spans.items() if not span.fixed]
     if quantized and ranges and not job.dialect.fork:
         fixes = " ".join(f"--dim {name}={job.spans[name].high}" for name in ranges)
@@ -154,7 +159,7 @@ def _precision_flags(job: Job) -> tuple[str, ...]:
     asked = set(job.chosen.on)
     if wanted == "mixed" and not job.casts:
         asked.add(job.chosen.mixed_type)
-    elif wanted != "mixed":
+    elif wanted != "mixed" and not job.paired:
         asked.add(wanted)
     return tuple(f"--{name}" for name in ("fp16", "bf16", "int8", "fp8", "int4-weights") if name in asked)
 
@@ -233,9 +238,16 @@ def _notes(job: Job, *, by_module: bool) -> list[Note]:
     if by_module and not job.graph.calibration_count:
         text = f"calibrated on the model's own samples ({job.graph.sample_count}): --calibration gives data made for it"
         notes.append(Note(level="warning", text=text))
+    elif job.paired:
+        notes.append(Note(text="the graph's own pairs of QuantizeLinear and DequantizeLinear say what is int8"))
     elif job.options.precision == "int8" and not by_module:
         text = "the driver calibrates on one random sample: accuracy suffers (--option calibration=module)"
         notes.append(Note(level="warning", text=text))
+    if job.options.precision == "int8" and job.options.keep and not job.paired:
+        text = (
+            f"{len(job.options.keep)} nodes that the forecast would keep in float become int8 too: MIGraphX quantizes"
+        )
+        notes.append(Note(level="warning", text=f"{text} by kinds of operators, not by nodes"))
     if job.casts:
         text = (
             f"{len(job.options.keep)} nodes stay in fp32 and the others become {job.chosen.mixed_type}: the graph is"

@@ -1,4 +1,4 @@
-# ruff: noqa: E501, PTH, TRY002
+# ruff: noqa: E501, PTH110, PTH113, TRY002
 """A strict stand-in for ixrtexec, written from the facts on Deep-Spark/iluvatar-corex-ixrt's ixrt/cli.
 
 DOUBLE_IXRT_EDITION   2024-09, 2025-06, 2025-11 or 2025-12 (the default)

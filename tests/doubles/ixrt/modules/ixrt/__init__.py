@@ -1,4 +1,4 @@
-# ruff: noqa: E501, PERF403
+# ruff: noqa: PERF403
 """A stand-in for IxRT's Python package: engines of the stand-in ixrtexec, run with ONNX Runtime."""
 
 import json
