@@ -277,7 +277,7 @@ class TargetRun:
     ) -> None:
         """Write the bundle that goes on elsewhere. Always raises :class:`ToolchainMissing` (CNV-6001)."""
         # Imported here: the common case, a toolchain that is here, needs none of it.
-        from convert.handoff.writing import HandoffSource, needs_of, write_bundle
+        from convert.handoff.writing import HandoffSource, made_for, needs_of, write_bundle
 
         assert self.run.model is not None
         device_files = getattr(backend, "device_files", None)
@@ -298,9 +298,7 @@ class TargetRun:
         self.run.stages.verify(self.graph)
         with guarded("handoff"), tempfile.TemporaryDirectory(prefix="handoff-") as scratch:
             folder = target_folder(self.request, self.run.settings, self.name, self.target.name)
-            bundle_files = getattr(backend, "bundle_files", None)
-            made = bundle_files(plan, self.graph, Path(scratch)) if bundle_files is not None else {}
-            source = msgspec.structs.replace(source, made={name: str(path) for name, path in made.items()})
+            source = msgspec.structs.replace(source, made=made_for(backend, plan, self.graph, Path(scratch)))
             packed, bundle = write_bundle(source, folder)
         needs = needs_of(plan)
         self._set(

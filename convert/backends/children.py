@@ -46,6 +46,18 @@ def calibration_names(graph: OnnxGraph) -> list[str]:
     return []
 
 
+def calibration_places(graph: OnnxGraph) -> list[str]:
+    """Where :func:`link_calibration` puts them, in order."""
+    return [f"calibration/{number:03d}.npz" for number in range(len(calibration_names(graph)))]
+
+
+def link_calibration(graph: OnnxGraph, folder: Path) -> None:
+    """Put the inputs to calibrate with into ``calibration/`` of a working folder, wherever the graph has them from."""
+    for name, place in zip(calibration_names(graph), calibration_places(graph), strict=True):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(graph.path(name), folder / place)
+
+
 def link_files(graph: OnnxGraph, names: Sequence[str], folder: Path) -> None:
     """Put files of the graph into a working folder under their own names."""
     for name in names:

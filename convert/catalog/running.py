@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -55,8 +57,9 @@ def run_plans(
     with ExitStack() as stack:
         run = _ModelRun(settings, listener, out)
         if any(plan.action == "build" for plan in plans):
-            log = scratch_folder(Path(settings.cache_dir) / "tmp", f"catalog-{_pid()}-") / "workers.log"
-            run.host = stack.enter_context(StageHost(log))
+            scratch = scratch_folder(Path(settings.cache_dir) / "tmp", f"catalog-{os.getpid()}-")
+            stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+            run.host = stack.enter_context(StageHost(scratch / "workers.log"))
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=settings.jobs))
         futures = [(model, pool.submit(run.model, model)) for model in models]
         found: dict[tuple[str, str], Outcome] = {}
@@ -67,12 +70,6 @@ def run_plans(
                 done(outcome)
                 found[outcome.name, outcome.target] = outcome
     return tuple(found[plan.pair.name, plan.pair.target] for plan in plans)
-
-
-def _pid() -> int:
-    import os
-
-    return os.getpid()
 
 
 def _bug(error: BaseException) -> dict[str, Any]:

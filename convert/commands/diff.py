@@ -4,33 +4,54 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from convert.commands.options import LOADING, add_options, load_options
 from convert.errors import GateFailed
-from convert.gate import gate_failed, judge, parse_gate
+from convert.gate import THRESHOLDS, gate_failed, judge, parse_gate
+from convert.nodewise.values import NodeDiff
 from convert.report.text import metrics_table, shown, verdict_text
 from convert.stages.diff_options import DiffOptions, DiffResult
 from convert.user_metrics import metric_names
 from convert.values import GateVerdict
 
+R = TypeVar("R")
+
 
 @click.command("diff")
 @click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path), required=False)
 @add_options(LOADING)
+@click.option("--per-node", is_flag=True, help="Name the first node whose output departs (two ONNX files).")
+@click.option("--dump", metavar="PATH", help="With --per-node: what a vendor's tool left of a run, in place of B.")
 @click.option("--metric", "metrics", multiple=True, metavar="MODULE:CALLABLE", help="A metric of your own; repeatable.")
 @click.option("--gate", "gates", multiple=True, metavar="METRIC=VALUE", help="Replace a threshold; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def diff(a: Path, b: Path, *, metrics: tuple[str, ...], gates: tuple[str, ...], as_json: bool, **loading: Any) -> None:
+def diff(
+    a: Path,
+    b: Path | None,
+    *,
+    per_node: bool,
+    dump: str | None,
+    metrics: tuple[str, ...],
+    gates: tuple[str, ...],
+    as_json: bool,
+    **loading: Any,
+) -> None:
     """Compare B with A: two model files on the same inputs, or two .npz files of outputs.
 
     Outputs are paired by position and judged with the thresholds of fp32, or with those of --gate. Exits 0 where they
-    agree, 8 where they differ beyond the gate.
+    agree, 8 where they differ beyond the gate. With --per-node the values inside are compared too.
     """
+    if b is None and not (per_node and dump):
+        raise click.UsageError("Missing argument 'B' (only --per-node with --dump goes without it).")
+    if per_node or dump:
+        _per_node(a, b or a, dump or "", parse_gate(gates), loading, as_json=as_json)
+        return
+    assert b is not None
     overrides = parse_gate(gates, metric_names(metrics))
     left, right = (load_options(str(path), loading) for path in (a, b))
     result = run_diff(DiffOptions(left=left, right=right, metrics=metrics))
@@ -45,17 +66,33 @@ def diff(a: Path, b: Path, *, metrics: tuple[str, ...], gates: tuple[str, ...], 
         raise error
 
 
+def _per_node(a: Path, b: Path, dump: str, gate: dict[str, float], loading: dict[str, Any], *, as_json: bool) -> None:
+    from convert.commands.diff_nodes import show_nodes
+
+    left, right = (load_options(str(path), loading) for path in (a, b))
+    limit = gate.get("rel_l2", THRESHOLDS["fp32"].rel_l2)
+    options = DiffOptions(left=left, right=right)
+    where = str(Path(dump).absolute()) if dump else ""
+    found = in_worker("convert.stages.diff_nodes:run_nodes", options, limit, where, kind=NodeDiff)
+    show_nodes(found, str(a), dump or str(b), as_json=as_json)
+
+
 def run_diff(options: DiffOptions) -> DiffResult:
     """Run the comparison in a worker process, which may crash without harm.
 
     Raises what :func:`convert.stages.diff.run_both` raises, and GateFailed CNV-8003 where the worker's process ended.
     """
+    return in_worker("convert.stages.diff:run_both", options, kind=DiffResult)
+
+
+def in_worker(function: str, options: DiffOptions, *more: Any, kind: type[R]) -> R:
+    """Call a stage of ``diff`` in a worker of its own. Raises GateFailed CNV-8003 where its process ended."""
     from convert.host import StageHost, WorkerDied
 
     with tempfile.TemporaryDirectory(prefix="convert-diff-") as folder:
         with StageHost(Path(folder) / "worker.log", preload=("numpy",)) as host, host.worker() as worker:
             try:
-                answer = worker.call("convert.stages.diff:run_both", options, folder)
+                answer = worker.call(function, options, *more, folder)
             except WorkerDied as death:
                 raise GateFailed(
                     "CNV-8003",
@@ -63,7 +100,7 @@ def run_diff(options: DiffOptions) -> DiffResult:
                     hint="native code crashed, or the system ended it for want of memory; convert each file alone to "
                     "see which one it is",
                 ) from death
-        return msgspec.json.decode(answer.value, type=DiffResult)
+        return msgspec.json.decode(answer.value, type=kind)
 
 
 def as_document(result: DiffResult, verdict: GateVerdict) -> dict[str, Any]:

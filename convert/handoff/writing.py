@@ -10,12 +10,13 @@ import msgspec
 
 from artifacts.digest import FileEntry, canonical_json, file_entry, sha256_bytes
 from artifacts.manifest import ChainLink
+from convert.backends.base import Backend
 from convert.gate import THRESHOLDS
 from convert.handoff.archive import Packed, write_archive
 from convert.handoff.bundle import MEASURED, NAME, OUT, Bundle, SourceModel, place_of, sealed
 from convert.handoff.script import PLAN, compile_script
 from convert.request import Request, StageRun
-from convert.stages.compile import has_soc_places
+from convert.stages.compile import has_soc_places, prepare_folder
 from convert.values import CheckedGraph, CompileOptions, Forecast, ModelFile, OnnxGraph, Plan, Precision
 from op_registry.targets import LITERAL_FIRST_GENERATION, find_target, members_of
 
@@ -40,6 +41,22 @@ class HandoffSource(msgspec.Struct, frozen=True, kw_only=True):
     device_files: dict[str, str] = {}
     made: dict[str, str] = {}
     """Files that the plan needs beside those of the graph: name in the bundle → where it lies."""
+
+
+def made_for(backend: Backend, plan: Plan, graph: OnnxGraph, folder: Path) -> dict[str, str]:
+    """What the plan needs beside the graph and its own files, as the backend's ``prepare`` makes it for a compile here.
+
+    ``folder`` is an empty one. Gives name in the bundle → where it lies.
+    """
+    prepare = getattr(backend, "prepare", None)
+    if prepare is None:
+        return {}
+    prepare_folder(graph, plan, folder)
+    known = set(folder.rglob("*"))
+    prepare(plan, graph, folder)
+    carried = {place_of(entry.name) for entry in graph.files}
+    made = {str(path.relative_to(folder)): str(path) for path in folder.rglob("*") if path not in known}
+    return {name: place for name, place in sorted(made.items()) if name not in carried and Path(place).is_file()}
 
 
 def write_bundle(source: HandoffSource, folder: Path) -> tuple[Packed, Bundle]:

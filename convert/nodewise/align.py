@@ -37,7 +37,7 @@ def align(left: Flow, right: Flow, ours: Mapping[str, Array], theirs: Mapping[st
 
 
 def _by_structure(left: Flow, right: Flow) -> dict[str, str]:
-    """Values of nodes that stand at the same place among those of their operator and module, where both have as many."""
+    """Values of nodes at the same place among those of their operator and module, where both have as many."""
     groups: list[dict[tuple[str, str], list[str]]] = []
     for flow in (left, right):
         group: dict[tuple[str, str], list[str]] = {}

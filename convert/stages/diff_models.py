@@ -34,7 +34,7 @@ def compare_models(options: DiffOptions, folder: Path) -> DiffResult:
     """
     left = load_model(options.left, folder / "a")
     ours, our_names = _outputs(left, options.left, folder / "a")
-    shared = _samples_for(options.right, left, folder / "shared")
+    shared = samples_for(options.right, left, folder / "shared")
     options_b = msgspec.structs.replace(options.right, samples=str(shared), inputs=(), dims=())
     right = load_model(options_b, folder / "b")
     theirs, their_names = _outputs(right, options_b, folder / "b")
@@ -109,7 +109,7 @@ def _fails(path: str, why: str) -> UsageError:
 # -------------------------------------------------------------------------------------------------------------- inputs
 
 
-def _samples_for(source: LoadOptions, left: LoadedModel, folder: Path) -> Path:
+def samples_for(source: LoadOptions, left: LoadedModel, folder: Path) -> Path:
     """A folder with A's samples in the form that B takes: calls from torch to torch, else arrays by B's input names."""
     folder.mkdir(parents=True)
     file = identify(Path(source.path))

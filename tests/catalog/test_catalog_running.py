@@ -274,5 +274,18 @@ def test_a_choice_that_fits_nothing_is_told(site: Site) -> None:
     assert set(site.pairs("plan", "--model", "a")) == {"a@cpu"}
 
 
+def test_a_catalogue_can_publish_into_a_remote_registry(site: Site, docker_registry: str) -> None:
+    site.write(f'{A}\nchannel = "prod"')
+    remote = ("--registry", f"oci://{docker_registry}/models")
+    assert site.pairs("run", "--quiet", *remote)["a@cpu"]["ref"] == "a:1.0.0-cpu"
+    assert site.pairs("plan", *remote)["a@cpu"]["action"] == "keep"
+    site.write(f'{A}\nchannel = "prod"\nprecision = "bf16"')
+    (pair,) = site.pairs("run", "--quiet", *remote).values()
+    assert (pair["ref"], pair["status"]) == ("a:1.0.1-cpu", "published")
+    assert pair["change"].endswith("promoted to prod")
+    assert site.run("run", "--quiet", *remote)[1]["counts"] == {"unchanged": 1}
+    assert not (site.folder / "registry").exists()
+
+
 def test_a_catalogue_that_is_not_there_is_told(site: Site) -> None:
     assert site.run("plan", "--file", "none.toml")[1]["error"]["code"] == "CNV-2351"

@@ -260,8 +260,8 @@ def test_a_scheduled_deployment_fires_on_its_cron(server: str, tmp_path: Path) -
         "convert_catalog", pool, pool, parameters={"file": str(file), "local": True}, schedules=[every_minute]
     )
     with running(Worker(_server_at(server), pool, tmp_path / "worker")):
-        wait_for(lambda: (tmp_path / "registry/net0/index.json").exists(), seconds=240, told="the scheduled run")
-        wait_for(lambda: "1.0.0" in (tmp_path / "registry/net0/index.json").read_text(), told="the version")
+        index = tmp_path / "registry/net0/index.json"
+        wait_for(lambda: index.exists() and '"1.0.0"' in index.read_text(), seconds=240, told="the scheduled run")
         with get_client(sync_client=True) as client:
             client.delete_deployment(made)  # type: ignore[arg-type]
     assert versions(tmp_path) == {"net0": [("cpu",)]}

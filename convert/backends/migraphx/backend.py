@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from convert.backends.base import LOG, OUT, CannotRun, Compiled, Diagnosis, Missing, Ran, Runner, RunRequest, Toolchain
 from convert.backends.migraphx.outcome import failure_of, zero_dimension
 from convert.backends.migraphx.planning import DRIVER, NAME, make_plan
-from convert.backends.migraphx.preparing import bundle_files, calibration_names, prepare
+from convert.backends.migraphx.preparing import calibration_names, prepare
 from convert.backends.migraphx.probing import probe
 from convert.backends.migraphx.running import device_files, run_artifact
 from convert.backends.migraphx.versions import ASSUMED, dialect_of
@@ -47,10 +47,6 @@ class MigraphxBackend:
     def device_files(self, plan: Plan, graph: OnnxGraph) -> dict[str, str]:
         """The script that measures the artifact on its card, for a handoff bundle."""
         return device_files(plan, graph)
-
-    def bundle_files(self, plan: Plan, graph: OnnxGraph, folder: Path) -> dict[str, Path]:
-        """Files that a handoff bundle must carry for this plan (a cast graph), made in an empty folder."""
-        return bundle_files(plan, graph, folder)
 
     def compile(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> Compiled:
         """Run the plan, then ask the driver for the dimensions of what it made, where they are a range."""

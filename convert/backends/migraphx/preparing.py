@@ -11,7 +11,6 @@ from pathlib import Path
 from convert.backends.base import MODEL_IN
 from convert.backends.children import link_files
 from convert.backends.migraphx.planning import MIXED_IN, MIXED_PLAN, SCRIPT_SETTINGS
-from convert.stages.compile import prepare_folder
 from convert.values import Note, OnnxGraph, Plan
 
 
@@ -27,16 +26,6 @@ def calibration_names(plan: Plan, graph: OnnxGraph) -> list[str]:
         return []
     folders = tuple(f"{name}/" for name in json.loads(plan.files[SCRIPT_SETTINGS])["calibration"])
     return [entry.name for entry in graph.files if entry.name.startswith(folders)]
-
-
-def bundle_files(plan: Plan, graph: OnnxGraph, folder: Path) -> dict[str, Path]:
-    """What a bundle must carry beside the graph's own files, made in an empty folder: name in the bundle → path."""
-    if MIXED_PLAN not in plan.files:
-        return {}
-    prepare_folder(graph, plan, folder)
-    _cast(plan, graph, folder)
-    made = (folder / MIXED_IN).parent.glob(f"{Path(MIXED_IN).name}*")
-    return {f"{path.parent.name}/{path.name}": path for path in sorted(made)}
 
 
 def _cast(plan: Plan, graph: OnnxGraph, folder: Path) -> tuple[Note, ...]:

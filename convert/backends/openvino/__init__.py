@@ -25,9 +25,9 @@ from convert.backends.base import (
     Toolchain,
 )
 from convert.backends.children import (
-    calibration_names,
+    calibration_places,
     ended_badly,
-    link_files,
+    link_calibration,
     read_outputs,
     run_script,
     sample_pairs,
@@ -96,7 +96,7 @@ class OpenvinoBackend:
             "fp16": options.precision == "fp16",
             "int8": int8,
             "keep": sorted(options.keep),
-            "calibration": calibration_names(graph) if int8 else [],
+            "calibration": calibration_places(graph) if int8 else [],
             "preset": choice(options, "preset", PRESETS),
             "fast_bias_correction": choice(options, "fast_bias_correction", SWITCHES) == "yes",
         }
@@ -112,7 +112,7 @@ class OpenvinoBackend:
     def prepare(self, plan: Plan, graph: OnnxGraph, folder: Path) -> tuple[Note, ...]:
         """Put the data to calibrate with into a working folder."""
         if '"calibration": []' not in plan.files[COMPILE_SETTINGS]:
-            link_files(graph, calibration_names(graph), folder)
+            link_calibration(graph, folder)
         return ()
 
     def compile(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> Compiled:

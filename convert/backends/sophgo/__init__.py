@@ -32,9 +32,9 @@ from convert.backends.base import (
 from convert.backends.children import (
     INPUTS,
     OUTPUTS,
-    calibration_names,
+    calibration_places,
     ended_badly,
-    link_files,
+    link_calibration,
     run_script,
     write_feeds,
 )
@@ -113,7 +113,7 @@ class SophgoBackend:
     def prepare(self, plan: Plan, graph: OnnxGraph, folder: Path) -> tuple[Note, ...]:
         """Put the data to calibrate with into a working folder."""
         if "run_calibration" in plan.files[BUILD]:
-            link_files(graph, calibration_names(graph), folder)
+            link_calibration(graph, folder)
         return ()
 
     def compile(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> Compiled:
@@ -194,9 +194,8 @@ def _build_script(
     ]
     table = ""
     if options.precision == "int8":
-        names = calibration_names(graph)
-        folder = names[0].partition("/")[0]
-        lines.append(f"run_calibration.py model.mlir --dataset ../{folder} --input_num {len(names)} -o calibration.txt")
+        count = len(calibration_places(graph))
+        lines.append(f"run_calibration.py model.mlir --dataset ../calibration --input_num {count} -o calibration.txt")
         table = " --calibration_table calibration.txt"
     quantize = QUANTIZE[options.precision]
     lines.append(

@@ -1,0 +1,123 @@
+"""What vendors' tools leave of a run, node by node, read as departures.
+
+    a table (.csv)    of `msit debug compare` / `msprobe compare -m offline_model`: one row for each operator
+    a trace           of MIGraphX with MIGRAPHX_TRACE_EVAL=2: what each instruction's output has
+    tensors           a .npz by value name, or a folder of .npy files named after values
+
+Columns and bars of the table: msit's compare component (Ascend/msit 3558109, cmp_process.py). The trace's lines:
+src/program.cpp of MIGraphX (and of Hygon's DTK). MagicMind writes its dumps in a format that is not public; turn them
+into .npz first.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from convert.arrays import Array, load_npz
+from convert.errors import UsageError
+from convert.nodewise.align import relative_error
+from convert.nodewise.values import Departure
+
+LARGEST = 256 << 20
+MOST_FILES = 20_000
+COSINE, EUCLIDEAN = 0.99, 0.05
+"""The bars of msit's own comparison."""
+INSTRUCTION = re.compile(r"^Run instruction: (?:(?P<module>\S+):)?(?P<name>@?[\w.]+) = (?P<op>[\w:@]+)")
+CLASSES = re.compile(r"^Output has (?P<kinds>.+)$")
+COLUMNS = ("OpType", "NPUDump", "GroundTruth", "CosineSimilarity", "RelativeEuclideanDistance")
+
+
+def read_dump(path: Path) -> list[Departure] | dict[str, Array]:
+    """Departures that a table or trace tells, or tensors by name. Raises UsageError CNV-2324."""
+    try:
+        if path.is_dir():
+            return _folder(path)
+        if path.stat().st_size > LARGEST and path.suffix != ".npz":
+            raise _unreadable(path, f"it has more than {LARGEST >> 20} MiB")
+        if path.suffix == ".npz":
+            return load_npz(path)
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise _unreadable(path, str(error).splitlines()[0][:200] or type(error).__name__) from error
+    if "Run instruction:" in text:
+        return list(_trace(text))
+    rows = list(csv.DictReader(io.StringIO(text)))
+    if rows and set(COLUMNS) <= set(rows[0]):
+        return [row for line in rows if (row := _table_row(line)) is not None]
+    raise _unreadable(path, "it is no comparison table of msit or msprobe, no trace of MIGraphX and no .npz")
+
+
+def _unreadable(path: Path, why: str) -> UsageError:
+    return UsageError(
+        "CNV-2324",
+        f"--dump {path} can't be read: {why}",
+        hint="give the result_*.csv of msit debug compare, what MIGRAPHX_TRACE_EVAL=2 prints, a .npz by value name, or "
+        "a folder of .npy files",
+    )
+
+
+def _folder(path: Path) -> dict[str, Array]:
+    """Tensors of a folder: ``NAME.npy``; of several of one name the first counts."""
+    files = sorted(item for item in path.iterdir() if item.suffix == ".npy" and item.is_file())
+    if not files or len(files) > MOST_FILES:
+        raise ValueError(f"the folder has {len(files)} .npy files")
+    return {item.stem: np.load(item, allow_pickle=False) for item in files}
+
+
+def _table_row(line: Mapping[str, str]) -> Departure | None:
+    cosine, distance = _number(line["CosineSimilarity"]), _number(line["RelativeEuclideanDistance"])
+    broken = (cosine is not None and not cosine >= COSINE) or (distance is not None and not distance <= EUCLIDEAN)
+    if not broken:
+        return None
+    told = f"cosine {line['CosineSimilarity']}, relative Euclidean distance {line['RelativeEuclideanDistance']}"
+    why = line.get("CompareFailReason", "") or ""
+    return Departure(
+        node=line["NPUDump"],
+        op=line["OpType"],
+        output=line["NPUDump"],
+        counterpart=line["GroundTruth"],
+        by="dump",
+        error=distance if distance is not None and np.isfinite(distance) else 1e9,
+        reason=told + (f"; {why}" if why.strip() else ""),
+    )
+
+
+def _number(text: str) -> float | None:
+    """A number of the table; None where the tool could not compute it."""
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def _trace(text: str) -> Iterator[Departure]:
+    """Instructions whose output has NaN or infinities, in the order of the run."""
+    name = op = ""
+    for line in text.splitlines():
+        if begun := INSTRUCTION.match(line):
+            name, op = begun["name"], begun["op"]
+        elif (told := CLASSES.match(line)) and name:
+            kinds = [kind.strip() for kind in told["kinds"].split(",")]
+            odd = [kind for kind in kinds if kind in ("nan", "inf")]
+            if odd:
+                reason = f"its output has {' and '.join(odd)}"
+                yield Departure(node=name, op=op, output=name, counterpart="", by="dump", error=1e9, reason=reason)
+
+
+def against(tensors: Mapping[str, Array], exact: Mapping[str, Array], limit: float) -> dict[str, float]:
+    """The relative L2 of each dumped tensor whose name A knows, where it is beyond the limit; shapes may differ."""
+    errors = {}
+    for name, values in tensors.items():
+        wanted = exact.get(name)
+        if wanted is not None and wanted.size == values.size:
+            error = relative_error(wanted, values)
+            if error > limit:
+                errors[name] = error
+    return errors
