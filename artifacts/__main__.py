@@ -23,6 +23,7 @@ COMMANDS = {
     "log": ("artifacts.commands.log:command", "Who moved a channel, when and why."),
     "keygen": ("artifacts.commands.keygen:command", "Make a signing key."),
     "sign": ("artifacts.commands.sign:command", "Sign a version with all its targets."),
+    "mirror": ("artifacts.commands.mirror:command", "Tell an MLflow model registry what is here."),
     "serve": ("artifacts.commands.serve:command", "The registry as a web page and a JSON API."),
     "gc": ("artifacts.commands.gc:command", "Remove what nothing refers to any more."),
     "fsck": ("artifacts.commands.fsck:command", "Check the whole registry."),

@@ -91,15 +91,13 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 def write_durable(path: Path, data: bytes, *, temporary: Path, mode: int = 0o644) -> None:
     """Replace a file as a whole: after a crash it has its old content or the new one. Folder not yet synced."""
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
+    with discarding(temporary):
         try:
             write_all(descriptor, data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         temporary.rename(path)
-    finally:
-        discard(temporary)
 
 
 def copy_hashed(source: Path, target: Path, *, mode: int = 0o444) -> tuple[str, int]:
@@ -150,6 +148,15 @@ def link_durable(source: Path, target: Path) -> bool:
         target.chmod(0o444)
     touch(target)
     return True
+
+
+@contextlib.contextmanager
+def discarding(temporary: Path) -> Iterator[None]:
+    """Remove a temporary file where the block ends with an error, whichever; else it has its real name already."""
+    with contextlib.ExitStack() as undo:
+        undo.callback(discard, temporary)
+        yield
+        undo.pop_all()
 
 
 def discard(path: Path) -> None:

@@ -19,6 +19,7 @@ from artifacts.digest import Digest, FileEntry, sha256_bytes, sha256_file
 from artifacts.durable import (
     copy_hashed,
     discard,
+    discarding,
     fsync_folder,
     link_durable,
     locked,
@@ -176,11 +177,9 @@ class Layout:
             if self._kept(path, entry.sha256, entry.bytes):
                 return
             temporary = temporary_path(self.temporary, "blob")
-            try:
+            with discarding(temporary):
                 self._fill(temporary, source, entry, (*twins, source) if link else twins)
                 temporary.rename(path)
-            finally:
-                discard(temporary)
 
     def put_stream(self, chunks: Iterable[bytes], digest: Digest) -> bool:
         """Store a stream as a blob; False, and nothing stored, where its content isn't what ``digest`` says."""

@@ -68,27 +68,31 @@ def add_version(layout: Layout, edit: IndexEdit, choice: Choice) -> Digest:
         RegistryError: CNV-9020 (a tag is taken), CNV-9073 (a removed version had that name and other content).
     """
     data = version_index(choice.name, choice.version, choice.targets)
-    _bury_no_other(layout, edit, choice, sha256_bytes(data))
+    revive(layout, edit, f"{choice.name}:{version_tag(choice.version)}", choice.version, sha256_bytes(data))
     layout.put_bytes(data)
     index = describe(data, INDEX_TYPE)
     _set_tags(edit, choice.version, index, choice.targets)
     return index.digest
 
 
-def _bury_no_other(layout: Layout, edit: IndexEdit, choice: Choice, digest: Digest) -> None:
-    """Let a removed version come back as it was; refuse another one in its name."""
-    tombstone = Versions(layout, edit.refs()).removed.get(choice.version)
+def revive(layout: Layout, edit: IndexEdit, ref: str, version: str, digest: Digest) -> None:
+    """Let a removed version come back as it was; refuse another one in its name.
+
+    Raises:
+        RegistryError: CNV-9073.
+    """
+    tombstone = Versions(layout, edit.refs()).removed.get(version)
     if tombstone is None:
         return
-    what = f"the tombstone of {choice.name}:{choice.version}"
+    what = f"the tombstone of {ref}"
     before = parse_image(layout.read_blob(tombstone.digest, what), what).annotations.get(REMOVED, "")
     if before != digest:
         raise RegistryError(
             "CNV-9073",
-            f"{choice.name}:{version_tag(choice.version)} was removed, and had other content: {before or 'unknown'}",
+            f"{ref} was removed, and had other content: {before or 'unknown'}",
             hint="a version never changes, not even after it was removed: publish under another version",
         )
-    edit.drop(TOMBSTONE + version_tag(choice.version))
+    edit.drop(TOMBSTONE + version_tag(version))
 
 
 def version_index(name: str, version: str, targets: tuple[Descriptor, ...]) -> bytes:

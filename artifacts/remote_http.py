@@ -45,7 +45,7 @@ class Transport:
         self._until = time.monotonic() + options.deadline if options.deadline else None
         timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
         self._client = httpx.Client(
-            verify=_tls(options.ca), timeout=timeout, follow_redirects=False, trust_env=not is_loopback(host)
+            verify=tls_context(options.ca), timeout=timeout, follow_redirects=False, trust_env=not is_loopback(host)
         )
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ class Transport:
 
 
 @functools.cache
-def _tls(ca: Path | None) -> ssl.SSLContext:
+def tls_context(ca: Path | None) -> ssl.SSLContext:
     """The certificates to trust; reading them takes longer than many a request, so it is done once."""
     try:
         return ssl.create_default_context(cafile=str(ca) if ca else None)

@@ -18,9 +18,9 @@ from artifacts.durable import make_folders, writing
 from artifacts.errors import RegistryError
 from artifacts.events import EVENT_ANNOTATION
 from artifacts.layout import Layout, LayoutRef, missing_blob
-from artifacts.names import TAG_PATTERN, is_version_tag, target_tag, version_tag
+from artifacts.names import TAG_PATTERN, is_version_tag, target_tag, version_of_tag, version_tag
 from artifacts.oci import INDEX_TYPE, MANIFEST_TYPE, VERSION, Descriptor, ImageManifest, parse_image, parse_index
-from artifacts.release import target_key
+from artifacts.release import revive, target_key
 from artifacts.remote import Found, Remote
 from artifacts.strictjson import parse_json
 
@@ -348,7 +348,7 @@ def set_refs(layout: Layout, refs: list[LayoutRef], where: str) -> tuple[str, ..
     """Write refs in one rename; a version that is here already must be the same.
 
     Raises:
-        RegistryError: CNV-9065, CNV-9067 (a channel here was moved since).
+        RegistryError: CNV-9065, CNV-9067 (a channel here was moved since), CNV-9073 (removed here, with other content).
     """
     events = {ref.tag: ref.descriptor.digest for ref in refs if _EVENT.fullmatch(ref.tag)}
     with layout.edit() as edit:
@@ -362,6 +362,8 @@ def set_refs(layout: Layout, refs: list[LayoutRef], where: str) -> tuple[str, ..
                     f" {present.digest}, not {ref.descriptor.digest}",
                     hint="a version never changes; find out which of the two is the right one",
                 )
+            if ref.descriptor.media_type == INDEX_TYPE and is_version_tag(ref.tag):
+                revive(layout, edit, ref.tag, version_of_tag(ref.tag), ref.descriptor.digest)
             newest = max((tag for tag in events if tag.startswith(f"event-{ref.tag}-")), default="")
             mark = {EVENT_ANNOTATION: events[newest]} if newest else {}
             edit.set(ref.tag, ref.descriptor, {**ref.descriptor.annotations, **mark})

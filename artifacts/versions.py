@@ -53,11 +53,16 @@ class Versions:
 
     @cached_property
     def drafts(self) -> dict[str, Descriptor]:
-        """Each draft's index by the version that it is to become, oldest first."""
+        """Each draft's index by the version that it is to become, oldest first.
+
+        The tags of a draft whose version is there already are leftovers: a remote registry can't drop them.
+        """
         found = {
             version_of_tag(ref.tag.removeprefix("draft-")): ref.descriptor
             for ref in self.refs
-            if ref.descriptor.media_type == INDEX_TYPE and ref.tag.startswith("draft-")
+            if ref.descriptor.media_type == INDEX_TYPE
+            and ref.tag.startswith("draft-")
+            and version_of_tag(ref.tag.removeprefix("draft-")) not in self.names
         }
         return {name: found[name] for name in sorted(found, key=version_key)}
 

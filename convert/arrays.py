@@ -24,7 +24,8 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             key, plain = name, array
-            if array.dtype.kind == "V" and array.dtype.names is None:
+            # float8_e5m2 says that it is a float, and numpy can't read what it then writes.
+            if array.dtype.names is None and (array.dtype.kind == "V" or array.dtype.type.__module__ == "ml_dtypes"):
                 key, plain = (
                     f"{name}{MARK}{array.dtype.name}",
                     array.view(f"u{array.dtype.itemsize}"),

@@ -20,6 +20,8 @@ from pathlib import Path
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parent.parent
+PREFECT = str(BIN / "prefect")
+SHIPPED = ROOT / "prefect.yaml"
 MODELS = 2
 CATALOGUE = """[settings]
 registry = "{registry}"
@@ -162,7 +164,7 @@ def start_server(stack: Stack, database: str) -> str:
     stack.environment["PREFECT_API_URL"] = f"{url}/api"
     stack.start(
         "prefect-server",
-        *(str(BIN / "prefect"), "server", "start", "--host", "127.0.0.1", "--port", str(port)),
+        *(PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)),
         PREFECT_SERVER_DATABASE_CONNECTION_URL=database,
     )
     stack.wait_for("prefect-server", lambda: answers(f"{url}/api/health"))
@@ -185,17 +187,24 @@ def start_registry(stack: Stack) -> str:
 
 
 def start_workers(stack: Stack) -> None:
-    """The pools, the deployments that this machine can serve, and a worker for each pool."""
-    for pool in ("catalog", "onnxruntime"):
-        stack.run("prefect", "work-pool", "create", "--type", "process", pool)
-    deployments = ("convert_catalog/nightly", "convert_model/model", "convert_target/onnxruntime")
-    names = [word for name in deployments for word in ("--name", name)]
-    if stack.run("prefect", "--no-prompt", "deploy", "--prefect-file", str(ROOT / "prefect.yaml"), *names):
+    """All pools and deployments of ``prefect.yaml``, and a worker for each of the two pools that are served here."""
+    os.environ.update({name: value for name, value in stack.environment.items() if name.startswith("PREFECT_")})
+    import yaml
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+
+    with get_client(sync_client=True) as client:
+        for pool in sorted({one["work_pool"]["name"] for one in yaml.safe_load(SHIPPED.read_text())["deployments"]}):
+            with contextlib.suppress(ObjectAlreadyExists):
+                client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
+    shutil.copyfile(SHIPPED, stack.folder / "prefect.yaml")
+    if stack.run(PREFECT, "--no-prompt", "deploy", "--all"):
         raise SystemExit("the deployments were not taken")
     for pool, limit in (("catalog", "1"), ("onnxruntime", "2")):
         stack.start(
             f"worker-{pool}",
-            *(str(BIN / "prefect"), "worker", "start", "--pool", pool, "--type", "process", "--limit", limit),
+            *(PREFECT, "worker", "start", "--pool", pool, "--type", "process", "--limit", limit),
             CONVERT_CACHE_DIR=str(stack.folder / "cache"),
             CONVERT_OUT=str(stack.folder / "out"),
         )
@@ -249,7 +258,7 @@ def main(folder: Path, *, once: bool) -> int:
         make_models(folder / "models")
         (folder / "convert.toml").write_text(CATALOGUE.format(registry=registry), encoding="utf-8")
         wanted = ("-p", f"file={folder / 'convert.toml'}", "--watch", "--watch-interval", "2")
-        ended = [stack.run("prefect", "deployment", "run", "convert_catalog/nightly", *wanted) for _ in range(2)]
+        ended = [stack.run(PREFECT, "deployment", "run", "convert_catalog/nightly", *wanted) for _ in range(2)]
         stack.run(sys.executable, "-m", "artifacts", "show", "net0:prod", "--registry", registry)
         web = start_web(stack, registry)
         print(f"\nPrefect   {url}\nregistry  {registry}" + (f"\nweb       {web}" if web else ""), flush=True)

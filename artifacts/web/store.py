@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from artifacts.attach import find_attachments
 from artifacts.channels import Move, Moved, channel_log, promote
+from artifacts.device_results import FoundResult, find_results
 from artifacts.digest import sha256_file
 from artifacts.durable import reading
 from artifacts.errors import RegistryError, UsageError
@@ -107,8 +108,13 @@ class WebStore:
             shown=shown,
             signatures=self.signatures(shown.ref).checks,
             attachments=_attachments(layout, shown),
+            measured=self._measured(layout, shown),
             diff=self.diff(shown.ref) if shown.kind == "version" else None,
         )
+
+    def _measured(self, layout: Layout, shown: Shown) -> dict[str, tuple[FoundResult, ...]]:
+        refs, keys = layout.refs(), self.trust.keys
+        return {target.digest: find_results(layout, refs, target.digest, keys) for target in shown.targets}
 
     def diff(self, text: str, against: str = "") -> VersionDiff | None:
         """What differs from another version (the one that ``prod`` has now) to this one; None where that is the same.

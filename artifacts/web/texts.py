@@ -52,6 +52,7 @@ CHINESE: Mapping[str, str] = {
     "Outputs": "各输出",
     "no numbers": "没有数值",
     "Nothing ran this artifact: the numbers are a forecast.": "该制品尚未实际运行：以下数值为预测值。",
+    "Measured on a device since": "发布后在设备上测量",
     "Nothing was measured.": "没有测量数据。",
     "Support": "算子支持",
     "supported": "支持",

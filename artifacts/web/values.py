@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from artifacts.device_results import FoundResult
 from artifacts.digest import Digest
 from artifacts.events import ChannelLog
 from artifacts.listing import ListedModel, Shown
@@ -62,6 +63,8 @@ class VersionPage(msgspec.Struct, frozen=True, kw_only=True):
     signatures: tuple[SignatureCheck, ...]
     attachments: dict[str, tuple[AttachedFile, ...]]
     """By the digest of what they are attached to."""
+    measured: dict[str, tuple[FoundResult, ...]] = {}
+    """What devices measured after the artifact was published, by the digest of the target; oldest first."""
     diff: VersionDiff | None = None
 
 

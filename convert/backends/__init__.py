@@ -23,6 +23,7 @@ BACKENDS: Mapping[str, str] = MappingProxyType(
         "tensorrt": "convert.backends.tensorrt:TensorrtBackend",
         "ixrt": "convert.backends.ixrt:IxrtBackend",
         "atc": "convert.backends.atc:AtcBackend",
+        "magicmind": "convert.backends.magicmind:MagicmindBackend",
         "openvino": "convert.backends.openvino:OpenvinoBackend",
         "sophgo": "convert.backends.sophgo:SophgoBackend",
         "migraphx": "convert.backends.migraphx:MigraphxBackend",

@@ -98,11 +98,18 @@ MIGRAPHX_VERSION = r"""
 """
 
 MAGICMIND_VERSION = r"""
-  local python
-  for python in "${argv[0]}" python3; do
-    "$python" -c 'import magicmind; print(magicmind.__version__)' 2>/dev/null && return
+  local python ask='
+try:
+    from importlib.metadata import version
+except ImportError:
+    from pkg_resources import get_distribution
+    version = lambda name: get_distribution(name).version
+print(version("magicmind"))'
+  for python in "${CONVERT_MAGICMIND_PYTHON:-${argv[0]}}" python3; do
+    "$python" -c "$ask" 2>/dev/null && return
   done
 """
+"""As ``pip show magicmind`` tells it; the wheel is of Python 3.7, which has no importlib.metadata (magicmind_cloud)."""
 
 TENSORRT_VERSION = r"""
   local text number
@@ -131,7 +138,10 @@ TOOLKITS: Mapping[str, Toolkit] = MappingProxyType(
             settle=ATC_OUTPUT,
             packages="CANN toolkit, with the kernels (from 8.5 on: ops) package of the chip",
         ),
-        "magicmind": Toolkit(version=MAGICMIND_VERSION, packages="Cambricon MagicMind SDK with its Python package"),
+        "magicmind": Toolkit(
+            version=MAGICMIND_VERSION,
+            packages="Cambricon MagicMind SDK with its Python package (name its Python in CONVERT_MAGICMIND_PYTHON)",
+        ),
         "migraphx": Toolkit(
             setup=("/opt/dtk/env.sh",),
             version=MIGRAPHX_VERSION,

@@ -34,7 +34,15 @@ def run_piece(model: ModelProto, flow: Flow, value: str, exact: Mapping[str, Arr
     kinds = {name: type_number(flow.types.get(name, "")) if flow.types.get(name) else 0 for name in (*inputs, value)}
     if not all(kinds.values()):
         return None
-    alone = _model(model, nodes, [held[name] for name in edge if name in held], inputs, value, kinds, weights)
+    alone = _model(
+        model,
+        nodes,
+        [held[name] for name in edge if name in held],
+        inputs=inputs,
+        value=value,
+        kinds=kinds,
+        weights=weights,
+    )
     feeds = {name: exact[name].astype(helper.tensor_dtype_to_np_dtype(kinds[name])) for name in inputs}
     try:
         return run_session(open_session(alone.SerializeToString(), SessionSettings(level="off")), feeds)[0]
@@ -46,6 +54,7 @@ def _model(
     model: ModelProto,
     nodes: list[NodeProto],
     tensors: list[TensorProto],
+    *,
     inputs: list[str],
     value: str,
     kinds: Mapping[str, int],

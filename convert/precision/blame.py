@@ -73,7 +73,7 @@ class Blamer:
                 for most in (False, True):
                     share = shares.pop((value, most), 0.0)
                     if share > NEGLIGIBLE:
-                        self._split(step, value, share, most, shares, blame)
+                        self._split(step, value, share, most=most, shares=shares, blame=blame)
         for (value, _), share in shares.items():
             if value in self.flow.inputs:
                 _add(blame.values, value, share)
@@ -94,7 +94,7 @@ class Blamer:
         return [value for value in found if value not in self.weights]
 
     def _split(
-        self, step: Step, value: str, share: float, most: bool, shares: dict[tuple[str, bool], float], blame: Blame
+        self, step: Step, value: str, share: float, *, most: bool, shares: dict[tuple[str, bool], float], blame: Blame
     ) -> None:
         parts = list(self._parts(step, value, most=most))
         broken_out = not most and self._breaks_out(step, value, parts)

@@ -70,6 +70,8 @@ def prepared(model: ModelProto) -> ModelProto:
     Constants are weights then, and nodes whose type ONNX Runtime lacks a kernel for have casts around them.
     """
     made = inline_local_functions(model) if model.functions else ModelProto.FromString(model.SerializeToString())
+    # Before IR 4 every weight had to be an input, too, and probes bring weights of their own.
+    made.ir_version = max(made.ir_version, 4)
     make_runnable(made)
     constants_to_weights(made.graph)
     sort_nodes(made.graph)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+import msgspec
 
 from convert.precision.flow import Step
-from convert.precision.rules import Rules
+from convert.precision.rules import CERTAIN, POSSIBLE, Rules
 from convert.precision.study import Evaluation, Study
 from convert.values import NodeForecast
 
@@ -37,7 +39,9 @@ def node_forecasts(study: Study, evaluation: Evaluation) -> tuple[tuple[NodeFore
     for name, own in steps.items():
         found = sorted({finding for step in own for finding in rules.findings(step)}, reverse=True)
         gravity[name] = found[0][0] if found else 0.0
-        nodes.append(_node(study, evaluation, own, rules, effects.get(name, {}), [text for _, text in found]))
+        nodes.append(
+            _node(study, evaluation, own, rules, effect=effects.get(name, {}), reasons=[text for _, text in found])
+        )
     return tuple(nodes), gravity
 
 
@@ -46,6 +50,7 @@ def _node(
     evaluation: Evaluation,
     steps: Sequence[Step],
     rules: Rules,
+    *,
     effect: dict[str, float],
     reasons: list[str],
 ) -> NodeForecast:
@@ -58,8 +63,9 @@ def _node(
     own = {value for step in steps for value in step.outputs}
     arriving = [float(table.passed[rules.row[name]]) for name in fed if name in rules.row and name not in own]
     row = rules.row.get(worst)
+    seen = rules.row.get(values[-1]) if values else None
     told = {} if row is None else {
-        "low": float(table.low[row]), "high": float(table.high[row]), "overflow": float(table.overflow[row]),
+        "low": float(table.low[seen]), "high": float(table.high[seen]), "overflow": float(table.overflow[row]),
         "flushed": float(table.flushed[row]), "made": 0.0 if main.moves else float(table.made[row]),
     }  # fmt: skip
     return NodeForecast(
@@ -85,11 +91,16 @@ def _operator(steps: Sequence[Step], main: Step) -> str:
 
 
 def guilty(
-    nodes: Sequence[NodeForecast], gravity: dict[str, float], evaluation: Evaluation, unit: float
+    nodes: Sequence[NodeForecast],
+    gravity: dict[str, float],
+    evaluation: Evaluation,
+    unit: float,
+    harmful: Collection[str] = (),
 ) -> tuple[NodeForecast, ...]:
     """The nodes whose rounding breaks the outputs, worst first, then those of which something grave is known.
 
-    Where the gate holds, only the latter.
+    Where the gate holds, only the latter. ``harmful``: nodes around values beyond the range whose infinities do harm;
+    of those, what breaks on every target comes before sums, which break where they are stored in the narrow type.
     """
     broken = not evaluation.verdict.passed
 
@@ -102,13 +113,18 @@ def guilty(
         for node in nodes
         if gravity[node.node] >= GRAVE or (most > 0.0 and share(node) > max(NOTICED * most, unit / 100))
     ]
-    ranked = sorted(named, key=lambda node: (-share(node), -gravity[node.node]))
+    certain = any(gravity[node.node] >= CERTAIN and node.node in harmful for node in named)
+
+    def place(node: NodeForecast) -> tuple[bool, float, float]:
+        surely = gravity[node.node] >= CERTAIN and node.node in harmful
+        behind = certain and not surely and gravity[node.node] == POSSIBLE
+        return behind, -share(node), -gravity[node.node]
+
+    ranked = sorted(named, key=place)
     return tuple(_with_reason(node, share(node)) for node in ranked[:LISTED])
 
 
 def _with_reason(node: NodeForecast, share: float) -> NodeForecast:
-    import msgspec
-
     if node.reasons:
         return node
     text = f"its rounding leaves {share:.2g} of relative L2 in an output"

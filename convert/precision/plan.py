@@ -72,6 +72,11 @@ class Planner:
         self._row = first.table.row()
         self._beyond = self._beyond_range()
 
+    @property
+    def harmful(self) -> frozenset[str]:
+        """The nodes around values that the type can't hold, where their becoming infinite does harm."""
+        return self._beyond
+
     def plan(self) -> Planned:
         """The plan; ``keep`` is empty where none is needed."""
         if self.first.verdict.passed:

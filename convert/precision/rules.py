@@ -19,6 +19,10 @@ from convert.precision.stats import GROSS, Table
 REDUCTIONS = frozenset({"ReduceMean", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "GlobalAveragePool"})
 MASK_FROM = 1e4
 MUCH_FLUSHED = 0.05
+POSSIBLE = 2.9
+"""The gravity of an overflow that happens where sums are stored in the narrow type."""
+CERTAIN = 3.0
+"""The gravity from which on numbers break on every target."""
 SPOKEN_FROM = 16.0
 """An error of this many times the type's own rounding is spoken of."""
 
@@ -81,7 +85,11 @@ class Rules:
             reach = low if abs(low) > abs(high) else high
             share = float(table.overflow[row])
             much = f"{share:.1%} of it" if share >= 1e-3 else "some of it"
-            yield 3.0, f"{words} reaches {reach:.4g}, beyond {fmt.name}'s {fmt.largest:.6g}: {much} becomes infinite"
+            # That a sum is stored is not known of every target; that an output is, is.
+            yield (
+                3.0 if value not in self.sums else POSSIBLE,
+                f"{words} reaches {reach:.4g}, beyond {fmt.name}'s {fmt.largest:.6g}: {much} becomes infinite",
+            )
         elif table.flushed[row] >= MUCH_FLUSHED and table.made_most[row] > SPOKEN_FROM * fmt.unit:
             share, gravity = float(table.flushed[row]), 2.0 if table.made[row] > SPOKEN_FROM * fmt.unit else 1.0
             told = "becomes 0 or loses digits"

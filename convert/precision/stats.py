@@ -85,12 +85,12 @@ def measure(
             right.append(theirs.sample[:size] if theirs is not None else ours.sample[:size])
     if kept:
         with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-            _fill(table, np.array(kept), left, right, rounder, fmt)
+            _fill(table, np.array(kept), left, right, rounder=rounder, fmt=fmt)
     return table
 
 
 def _fill(
-    table: Table, kept: Array, left: list[Array], right: list[Array], rounder: Rounder, fmt: Format | None
+    table: Table, kept: Array, left: list[Array], right: list[Array], *, rounder: Rounder, fmt: Format | None
 ) -> None:
     lengths = np.array([part.size for part in left])
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])

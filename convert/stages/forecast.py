@@ -49,7 +49,9 @@ def forecast_graph(graph: OnnxGraph, options: ForecastOptions, folder: Path) -> 
     try:
         first = study.evaluate()
         nodes, gravity = node_forecasts(study, first)
-        planned = _planned(study, first) if options.plan else None
+        planner, progress = _planner(study, first)
+        planned = planner.plan() if options.plan else None
+        progress.done()
         evaluations = study.passes
     except SessionFailed as failure:
         raise _cannot_run(str(failure)) from failure
@@ -63,7 +65,7 @@ def forecast_graph(graph: OnnxGraph, options: ForecastOptions, folder: Path) -> 
         holds=first.verdict.passed,
         outputs=first.outputs,
         planned=planned.outputs if planned is not None else (),
-        guilty=guilty(nodes, gravity, first, study.unit),
+        guilty=guilty(nodes, gravity, first, study.unit, planner.harmful),
         keep=planned.keep if planned is not None else (),
         plan_holds=planned.holds if planned is not None and not first.verdict.passed else None,
         evaluations=evaluations,
@@ -142,13 +144,12 @@ def _cannot_run(why: str) -> GateFailed:
     )
 
 
-def _planned(study: Study, first: Evaluation) -> Planned:
+def _planner(study: Study, first: Evaluation) -> tuple[Planner, Progress]:
+    """The search for a plan, with what an interrupted one already knew."""
     text = canonical_json([study.graph.digest, study.options])
     key = sha256_bytes(text).removeprefix("sha256:")[:32]
     progress = Progress(Path(load_settings({}).cache_dir) / SEARCHES, key)
-    planned = Planner(study, first, known=progress.checks, tell=progress.add).plan()
-    progress.done()
-    return planned
+    return Planner(study, first, known=progress.checks, tell=progress.add), progress
 
 
 def _told(first: Evaluation, planned: Planned | None) -> tuple[Note, ...]:

@@ -144,6 +144,19 @@ def test_a_removed_number_is_never_given_again(root, tmp_path) -> None:
     assert done.version == "1.0.6"
 
 
+def test_a_copy_brings_a_removed_version_back_or_is_refused(root, tmp_path) -> None:
+    copy("net:1.0.0", f"oci-archive:{tmp_path / 'same.tar'}", root)
+    publish(tmp_path / "else", make_request(tmp_path / "e", version="1.0.1", content=b"something else"))
+    copy("net:1.0.1", f"oci-archive:{tmp_path / 'other.tar'}", tmp_path / "else")
+    collect(root, retention=KEEP2, apply=True)
+    with pytest.raises(RegistryError) as caught:
+        copy(f"oci-archive:{tmp_path / 'other.tar'}", "net", root)
+    assert caught.value.code == "CNV-9073"
+    copy(f"oci-archive:{tmp_path / 'same.tar'}", "net", root)
+    assert versions(root) == ["1.0.0", "1.0.4", "1.0.5"]
+    assert "deleted-1.0.0" not in {ref.tag for ref in Layout(root / "net").refs()}
+
+
 def test_tombstones_travel_with_a_whole_copy(root, tmp_path) -> None:
     collect(root, retention=KEEP2, apply=True, actor="wei")
     copy("net", f"oci-archive:{tmp_path / 'net.tar'}", root, everything=True)

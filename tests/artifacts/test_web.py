@@ -10,9 +10,12 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from web_kit import HOSTILE, TOKEN, Web, fill, make_app, make_desk, serving, write_tokens
 
 from artifacts.channels import channel_log
+from artifacts.device_results import DeviceResult, attach_result
 from artifacts.errors import RegistryError, UsageError
 from artifacts.keys import generate_key, load_private_key
 from artifacts.layout import Layout
@@ -113,6 +116,15 @@ def test_a_forecast_is_called_one(filled) -> None:
     text = Page(client(filled).get("/version?ref=group/other").text).text
     assert "Nothing ran this artifact: the numbers are a forecast." in text
     assert "not supported" in text
+
+
+def test_what_a_device_measured_later_is_shown(root) -> None:
+    layout = Layout(root / "group" / "other")
+    target = layout.find("2.0.0-rc1_b7-ascend910b3")
+    result = DeviceResult(subject=target.digest, passed=True, device=HOSTILE, validation={"passed": True})
+    attach_result(layout, target, result)
+    text = Page(client(root).get("/version?ref=group/other").text).text
+    assert "Measured on a device since: passed " + HOSTILE in text
 
 
 def test_signatures_are_judged_by_the_keys_of_the_server(root, tmp_path) -> None:
@@ -250,6 +262,44 @@ def test_a_wrong_request_gets_a_clear_refusal(filled, url, status, code) -> None
     got = client(filled).get(url)
     assert (got.status_code, got.json()["error"]["code"]) == (status, code)
     assert str(filled) not in got.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/style.css/../../registry.json",
+        "//evil.example/",
+        "/..%2fregistry.json",
+        "/net/index.json",
+        "/registry.json",
+        "/static/style.css",
+        "/templates/base.html.j2",
+        "/%00",
+        "/docs",
+        "/redoc",
+    ],
+)
+def test_no_path_leads_to_a_file(filled, path) -> None:
+    got = client(filled).get(path)
+    assert got.status_code in (200, 404) and "root:" not in got.text and "imageLayout" not in got.text
+    assert got.status_code == 404 or "<h1>Models</h1>" in got.text or got.headers["content-type"].startswith("text/css")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(
+        ["Accept-Language", "Cookie", "Range", "If-Range", "Accept", "Authorization", "X-Forwarded-Host", "Origin"]
+    ),
+    value=st.binary(max_size=60).filter(lambda data: not set(data) & {0, 10, 13}),
+)
+def test_no_header_of_a_visitor_breaks_an_answer(filled, name, value) -> None:
+    for url in ("/", "/download?ref=net:1.2.0&target=cpu&file=net.om"):
+        got = client(filled).get(url, headers={name: value})
+        assert got.status_code in (200, 206, 400, 416)
+        assert "default-src 'none'" in got.headers["content-security-policy"]
+        assert str(filled) not in got.text
 
 
 @pytest.mark.parametrize(("method", "status"), [("POST", 405), ("PUT", 405), ("DELETE", 405), ("PATCH", 405)])

@@ -14,7 +14,7 @@ from convert.__main__ import cli
 HEAD = """
 [settings]
 registry = "registry"
-cache_dir = "cache"
+cache_dir = "{cache}"
 out = "out"
 
 [catalog]
@@ -46,11 +46,13 @@ def make_model(path: Path, seed: int = 0) -> Path:
 class Site:
     """A folder with a catalogue, and the command run in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cache: Path) -> None:
         self.folder = folder
+        self.cache = cache
 
     def write(self, *models: str, head: str = HEAD) -> None:
-        (self.folder / "convert.toml").write_text("\n".join((head, *models)), encoding="utf-8")
+        text = "\n".join((head.replace("{cache}", str(self.cache)), *models))
+        (self.folder / "convert.toml").write_text(text, encoding="utf-8")
 
     def run(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         """A ``convert catalog`` command with ``--json``: its exit code and its document."""

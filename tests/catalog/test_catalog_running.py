@@ -23,14 +23,20 @@ ROOT = Path(__file__).resolve().parents[2]
 A, B = '[[model]]\npath = "nets/a.onnx"', '[[model]]\npath = "nets/b.onnx"'
 
 
+@pytest.fixture(scope="session")
+def stage_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One stage cache for all tests, which convert the same few models."""
+    return tmp_path_factory.mktemp("stages")
+
+
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def site(tmp_path: Path, stage_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     for name in ("CONVERT_REGISTRY", "CONVERT_CACHE_DIR", "CONVERT_OUT"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     make_model(tmp_path / "nets/a.onnx", 1)
     make_model(tmp_path / "nets/b.onnx", 2)
-    made = Site(tmp_path)
+    made = Site(tmp_path, stage_cache)
     made.write(A, B)
     return made
 
@@ -238,7 +244,7 @@ def test_a_run_without_changes_imports_neither_torch_nor_onnx(site: Site) -> Non
 
 def test_a_run_that_is_killed_goes_on_where_it_stopped(site: Site) -> None:
     for number in range(4):
-        make_model(site.folder / f"many/m{number}.onnx", number)
+        make_model(site.folder / f"many/m{number}.onnx", 10 + number)
     site.write('[[model]]\nglob = "many/*.onnx"')
     first = convert(site, "run")
     index = site.folder / "registry/m0/index.json"

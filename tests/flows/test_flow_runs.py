@@ -132,38 +132,63 @@ def test_sixty_pairs_over_four_workers_survive_too(
 # ----------------------------------------------------------------------------------------------------- cancel and crash
 
 
+class Machine:
+    """A machine whose compiler hangs with a child of its own: its worker, and the job that it gets."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        from convert.catalog.pairs import expand
+        from convert.catalog.planning import plan_pairs
+        from convert.catalog.reader import read_catalog
+        from convert.settings import load_settings
+        from flows.spread import prepare
+        from flows.values import TargetJob, as_parameter
+
+        self.folder, self.url, self.pool = folder, url, f"atc-{folder.name}"
+        file = catalogue(folder, models=1, targets='["Ascend910B3"]')
+        settings = load_settings({}, folder=folder)
+        plans = plan_pairs(expand(read_catalog(file)), settings)
+        graph, version = prepare.fn("net0", plans, settings)
+        job = TargetJob(pair=plans[0].pair, recipe=plans[0].recipe, why="new", graph=graph, version=version)
+        self.parameters = {"job": as_parameter(job), "settings": {"registry": settings.registry}}
+        cann = install_cann(folder / "cann", "8.5.0", acl=False)
+        python_path = f"{cann['PYTHONPATH']}{os.pathsep}{ROOT}"
+        self.environment = {**cann, "PYTHONPATH": python_path, "ATC_DOUBLE_FAULT": "hang"}
+        self.worker: Worker | None = None
+
+    def start(self) -> str:
+        """Start a run, with a worker where there is none, and wait for its compiler; gives the run's id."""
+        from prefect.deployments import run_deployment
+
+        deploy("convert_target", self.pool, self.pool)
+        if self.worker is None or self.worker.process.poll() is not None:
+            self.worker = Worker(_server_at(self.url), self.pool, self.folder / "worker", **self.environment)
+        name = f"convert_target/{self.pool}"
+        started: Any = run_deployment(name, parameters=self.parameters, timeout=0, as_subflow=False)
+        wait_for(lambda: compilers(self.folder), seconds=180, told="the compiler")
+        return str(started.id)
+
+
+@pytest.fixture(scope="module")
+def machine(prefect_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    folder = tmp_path_factory.mktemp("machine")
+    with pytest.MonkeyPatch.context() as patch, client_of(prefect_url, folder / "client"):
+        for name in ("CONVERT_REGISTRY", "CONVERT_CACHE_DIR", "CONVERT_OUT"):
+            patch.delenv(name, raising=False)
+        patch.setenv("PYTHONPATH", str(ROOT))
+        made = Machine(folder, prefect_url)
+    yield made
+    if made.worker is not None:
+        made.worker.stop()
+    wait_for(lambda: not processes_with(str(folder)), told="the end of every process")
+
+
 @pytest.fixture
-def hanging(server: str, tmp_path: Path) -> Iterator[tuple[Worker, str]]:
-    """A run of ``convert_target`` whose compiler hangs with a child of its own; the worker, and the run's id."""
-    from prefect.deployments import run_deployment
-
-    from convert.catalog.pairs import expand
-    from convert.catalog.planning import plan_pairs
-    from convert.catalog.reader import read_catalog
-    from convert.settings import load_settings
-    from flows.spread import prepare
-    from flows.values import TargetJob, as_parameter
-
-    pool = f"atc-{tmp_path.name}"
-    deploy("convert_target", pool, pool)
-    file = catalogue(tmp_path, models=1, targets='["Ascend910B3"]')
-    settings = load_settings({}, folder=tmp_path)
-    plans = plan_pairs(expand(read_catalog(file)), settings)
-    graph, version = prepare.fn("net0", plans, settings)
-    job = TargetJob(pair=plans[0].pair, recipe=plans[0].recipe, why="new", graph=graph, version=version)
-    cann = install_cann(tmp_path / "cann", "8.5.0", acl=False)
-    more = {**cann, "PYTHONPATH": f"{cann['PYTHONPATH']}{os.pathsep}{ROOT}", "ATC_DOUBLE_FAULT": "hang"}
-    worker = Worker(_server_at(server), pool, tmp_path / "worker", **more)
-    with running(worker):
-        started = run_deployment(
-            f"convert_target/{pool}",
-            parameters={"job": as_parameter(job), "settings": {"registry": settings.registry}},
-            timeout=0,
-            as_subflow=False,
-        )
-        wait_for(lambda: compilers(tmp_path), seconds=180, told="the compiler")
-        yield worker, str(started.id)
-    wait_for(lambda: not processes_with(str(tmp_path)), told="the end of every process")
+def hanging(server: str, machine: Machine) -> Iterator[tuple[Worker, str]]:
+    """The worker, and the id of a run whose compiler hangs."""
+    run = machine.start()
+    assert machine.worker is not None
+    yield machine.worker, run
+    wait_for(lambda: not compilers(machine.folder), told="the end of the compiler")
 
 
 def _server_at(url: str) -> Any:
@@ -204,45 +229,43 @@ def cancel(run: str) -> None:
         client.set_flow_run_state(run, Cancelling())
 
 
-def test_a_cancelled_run_leaves_no_process(hanging: tuple[Worker, str], tmp_path: Path) -> None:
+def no_compiler(machine: Machine, run: str, state: str) -> None:
+    wait_for(lambda: not compilers(machine.folder), seconds=60, told="the end of the compiler")
+    wait_for(lambda: state_of(run) == state, seconds=60, told=f"the state {state}")
+
+
+def test_a_cancelled_run_leaves_no_process(hanging: tuple[Worker, str], machine: Machine) -> None:
     worker, run = hanging
     cancel(run)
-    wait_for(lambda: not compilers(tmp_path), seconds=30, told="the end of the compiler")
-    wait_for(lambda: state_of(run) == "CANCELLED", seconds=60, told="the state Cancelled")
+    no_compiler(machine, run, "CANCELLED")
     assert worker.process.poll() is None
 
 
-def test_a_killed_flow_process_leaves_no_compiler(hanging: tuple[Worker, str], tmp_path: Path) -> None:
+def test_a_killed_flow_process_leaves_no_compiler(hanging: tuple[Worker, str], machine: Machine) -> None:
     _, run = hanging
-    flows = [
-        pid
-        for pid in processes_with(str(tmp_path))
-        if "prefect.engine" in _command(pid) or "flow_engine" in _command(pid)
-    ]
+    ours = {pid: _command(pid) for pid in processes_with(str(machine.folder))}
+    flows = [pid for pid, command in ours.items() if "prefect.engine" in command or "flow_engine" in command]
     assert flows
     for pid in flows:
         os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not compilers(tmp_path), seconds=30, told="the end of the compiler")
-    wait_for(lambda: state_of(run) == "CRASHED", seconds=60, told="the state Crashed")
+    no_compiler(machine, run, "CRASHED")
 
 
-def test_a_killed_worker_leaves_no_compiler(hanging: tuple[Worker, str], tmp_path: Path) -> None:
-    worker, run = hanging
-    worker.kill()
-    wait_for(lambda: not compilers(tmp_path), seconds=60, told="the end of the compiler")
-    wait_for(lambda: state_of(run) == "CRASHED", seconds=60, told="the state Crashed")
-
-
-def test_a_run_that_its_worker_can_t_cancel_cancels_itself(hanging: tuple[Worker, str], tmp_path: Path) -> None:
+def test_a_run_that_its_worker_can_t_cancel_cancels_itself(hanging: tuple[Worker, str], machine: Machine) -> None:
     """After an outage of the server the worker has stopped listening (it is stopped here); the run asks by itself."""
     worker, run = hanging
     os.kill(worker.process.pid, signal.SIGSTOP)
     try:
         cancel(run)
-        wait_for(lambda: not compilers(tmp_path), seconds=60, told="the end of the compiler")
-        wait_for(lambda: state_of(run) == "CANCELLED", seconds=60, told="the state Cancelled")
+        no_compiler(machine, run, "CANCELLED")
     finally:
         os.kill(worker.process.pid, signal.SIGCONT)
+
+
+def test_a_killed_worker_leaves_no_compiler(hanging: tuple[Worker, str], machine: Machine) -> None:
+    worker, run = hanging
+    worker.kill()
+    no_compiler(machine, run, "CRASHED")
 
 
 # --------------------------------------------------------------------------------------------- schedules and operation

@@ -38,6 +38,13 @@ class BuildFailure(Failure):
     """The builder gave no model."""
 
 
+WRONG = (
+    Failure, RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError, OSError, ImportError,
+    MemoryError,
+)  # fmt: skip
+"""What a job may raise: its own failures, what the SDK's bindings make of C++ exceptions, files, numpy missing."""
+
+
 def say(text: str) -> None:
     """One line for the log."""
     sys.stdout.write("magicmind_job: " + text + "\n")
@@ -374,7 +381,7 @@ def run_sample(model: Any, on: tuple[Any, Any, Any], job: dict[str, Any], files:
     if len(inputs) != len(arrays):
         raise Failure("the artifact has " + str(len(inputs)) + " inputs, and the graph " + str(len(arrays)))
     kinds = [numpy_type(kind) for kind in model.get_input_data_types()]
-    for place, (tensor, array, kind) in enumerate(zip(inputs, arrays, kinds)):
+    for place, (tensor, array, kind) in enumerate(zip(inputs, arrays, kinds)):  # noqa: B905
         axes = job["input_axes"].get(str(place))
         array = np.ascontiguousarray(narrowed(array.transpose(axes) if axes else array, kind, place))
         if tuple(tensor.shape) != array.shape:
@@ -418,7 +425,7 @@ def attempt(command: str, job: dict[str, Any], overlay: dict[str, Any]) -> int:
     except BuildFailure as failure:
         say("failed: " + str(failure))
         return BUILD_FAILED
-    except (Failure, RuntimeError, TypeError, ValueError, AttributeError, OSError, KeyError) as failure:
+    except WRONG as failure:
         say("failed: " + (str(failure) or type(failure).__name__))
         return FAILED
     say("done " + json.dumps(said, sort_keys=True))
@@ -449,7 +456,8 @@ def build_or_retry(job: dict[str, Any]) -> int:
         ended = "gave no model" if code == BUILD_FAILED else "was ended by signal " + str(-code)
         say("the builder " + ended + "; trying again with " + json.dumps(job["retry"]))
         code = apart(job, job["retry"])
-    return code if code >= 0 else 128 - code
+    # Nobody above may take it for a builder that failed: a script that started itself again has another one above it.
+    return 128 - code if code < 0 else FAILED if code == BUILD_FAILED else code
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What ``--option`` takes: keys of the builder's configuration, by name or by their path in it, and words of our own."""
+"""What ``--option`` takes: keys of the builder's configuration, by name or by their path, and words of our own."""
 
 from __future__ import annotations
 
@@ -109,10 +109,11 @@ def _by_path(options: CompileOptions) -> dict[str, str]:
     usable = {name: keys()[path].takes for name, path in names.items() if "." not in name and not keys()[path].instead}
     near = [match for name in unknown for match in difflib.get_close_matches(name, [*names, *OWN], n=1)]
     offered = ", ".join(f"{name}={takes}" for name, takes in sorted((usable | dict(OWN)).items()))
+    guess = f"did you mean {' or '.join(near)}? " if near else ""
     raise UsageError(
         "CNV-2071",
         f"the backend {options.backend} has no option {', '.join(map(repr, unknown))}",
-        hint=f"{f'did you mean {" or ".join(near)}? ' if near else ''}options: {offered}",
+        hint=f"{guess}options: {offered}",
     )
 
 

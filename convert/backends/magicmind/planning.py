@@ -55,9 +55,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 def make_plan(graph: OnnxGraph, target: Target, options: CompileOptions, toolchain: Toolchain) -> Plan:
     """The plan of a request.
 
-    Raises :class:`UsageError`: CNV-2222 for a card that MagicMind does not build for, CNV-2227 for a release that is too
-    old, CNV-2072 for the precision, CNV-2267 for a dimension without an end, CNV-2225 for int8 that can't be calibrated,
-    and what :func:`convert.backends.magicmind.options.chosen` raises.
+    Raises :class:`UsageError`: CNV-2222 for a card that MagicMind does not build for, CNV-2227 for a release that is
+    too old, CNV-2072 for the precision, CNV-2267 for a dimension without an end, CNV-2225 for int8 that can't be
+    calibrated, and what :func:`convert.backends.magicmind.options.chosen` raises.
     """
     level = level_of(toolchain.version)
     _check_release(target, level, toolchain.version)
@@ -78,7 +78,7 @@ def make_plan(graph: OnnxGraph, target: Target, options: CompileOptions, toolcha
         _check_calibration(job)
     return Plan(
         backend=NAME,
-        argv=(toolchain.details.get("python", "python3"), SCRIPT, "build", SETTINGS),
+        argv=(toolchain.details.get("program", "python3"), SCRIPT, "build", SETTINGS),
         files={SCRIPT: script_text(PACKAGE, "child_job"), SETTINGS: settings_text(_settings(job))},
         output=ARTIFACT,
         needs=_needs(job),

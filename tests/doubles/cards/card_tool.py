@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -I -S
 """A strict stand-in for the vendors' card tools; the name it is started by says which one it is.
 
     DOUBLE_CARDS   which machine: a folder or .json of outputs/<tool>/; without it the tool finds no card
