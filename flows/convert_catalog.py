@@ -138,7 +138,8 @@ def _on_devices(
         before = measured[child.name]
         told[before.name, before.target] = with_device(before, child)
 
-    fanout.wait(ended, seconds=seconds)
+    with fanout:
+        fanout.wait(ended, seconds=seconds)
     return tuple(told.get((outcome.name, outcome.target), outcome) for outcome in outcomes)
 
 

@@ -21,7 +21,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelling, Crashed
 
 from flows.values import ALIVE
-from flows.watch import CLIENT_ERRORS
+from flows.watch import CLIENT_ERRORS, orphaned
 
 LOG = logging.getLogger("flows")
 ATTEMPTS = 3
@@ -122,6 +122,14 @@ class Fanout:
         self.parent = parent
         self._open: dict[str, Child] = {}
         self._polled = 0.0
+
+    def __enter__(self) -> Fanout:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """A parent that is cancelled, or fails, cancels its children; one whose worker died lets them finish."""
+        if kind is not None and not orphaned():
+            self.cancel()
 
     def add(self, child: Child) -> None:
         """Start a child."""

@@ -5,7 +5,6 @@ One object per parent run. Models are prepared one after another; their targets'
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -98,15 +97,11 @@ class Spread:
         names = dict.fromkeys(plan.pair.name for plan in plans)
         self._total = max(1, sum(plan.action == "build" for plan in plans))
         self._progress = Progress("catalog")
-        try:
+        with self.fanout:
             for name in names:
                 self._begin(Model([plan for plan in plans if plan.pair.name == name]), name)
                 self._take_in()
             self.fanout.wait(self._ended, seconds=seconds)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                self.fanout.cancel()
-            raise
         self._progress.tell(1.0, last=True)
         return tuple(self.outcomes[plan.pair.name, plan.pair.target] for plan in plans)
 

@@ -80,15 +80,25 @@ class Watch:
         return ""
 
 
+_WATCHES: list[Watch] = []
+
+
 @contextmanager
 def watched() -> Iterator[Watch]:
     """A watch over the flow run that this is called in."""
     watch = Watch()
     watch.start()
+    _WATCHES.append(watch)
     try:
         yield watch
     finally:
+        _WATCHES.remove(watch)
         watch.stop()
+
+
+def orphaned() -> bool:
+    """Whether the run ends because its worker is gone: nobody wanted that, so its children may finish."""
+    return any(watch.reason == "orphaned" for watch in _WATCHES)
 
 
 def ended_by(watch: Watch, error: TerminationSignal) -> State[None]:

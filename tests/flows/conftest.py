@@ -26,6 +26,10 @@ def prefect_template() -> Path:
         return template(folder)
 
 
+_STARTED: list[Server] = []
+"""The server that this process started; kept, since another one may be the last to use it."""
+
+
 @pytest.fixture(scope="session")
 def prefect_url(tmp_path_factory: pytest.TempPathFactory, prefect_template: Path) -> Iterator[str]:
     """The session's server. The first process that needs it starts it, the last one that used it ends it."""
@@ -39,6 +43,7 @@ def prefect_url(tmp_path_factory: pytest.TempPathFactory, prefect_template: Path
             copy_template(prefect_template, home)
             server = Server(home)
             server.start()
+            _STARTED.append(server)
             assert server.process is not None
             told = {"url": server.url, "pid": server.process.pid, "users": 0}
         told["users"] += 1
@@ -52,6 +57,8 @@ def prefect_url(tmp_path_factory: pytest.TempPathFactory, prefect_template: Path
             state.unlink()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(told["pid"], signal.SIGTERM)
+            for server in _STARTED:
+                server.stop()
 
 
 @contextlib.contextmanager

@@ -149,3 +149,21 @@ def test_the_job_templates_for_kubernetes_are_taken_by_the_server(server: str, n
         )
         assert made.base_job_template == template
         client.delete_work_pool(made.name)
+
+
+def test_a_parent_that_ends_cancels_its_children_unless_its_worker_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    import flows.fanout
+    import flows.watch
+
+    cancelled = []
+    monkeypatch.setattr(flows.fanout.Fanout, "cancel", lambda self: cancelled.append(self.parent))
+    with pytest.raises(KeyboardInterrupt), flows.fanout.Fanout("ended"):
+        raise KeyboardInterrupt
+    with flows.fanout.Fanout("done"):
+        pass
+    watch = flows.watch.Watch()
+    watch.reason = "orphaned"
+    monkeypatch.setattr(flows.watch, "_WATCHES", [watch])
+    with pytest.raises(KeyboardInterrupt), flows.fanout.Fanout("orphaned"):
+        raise KeyboardInterrupt
+    assert cancelled == ["ended"]

@@ -376,6 +376,8 @@ def postgres(tmp_path: Path) -> Iterator[str]:
 
 
 def test_the_server_keeps_its_state_in_postgresql(postgres: str, tmp_path: Path) -> None:
+    from flows.convert_model import convert_model
+
     server = Server(tmp_path / "server", postgres)
     server.start()
     file = catalogue(tmp_path, models=1)
@@ -384,7 +386,11 @@ def test_the_server_keeps_its_state_in_postgresql(postgres: str, tmp_path: Path)
             deploy("convert_target", "onnxruntime", "onnxruntime")
             with running(Worker(server, "onnxruntime", tmp_path / "worker", limit=2)):
                 assert run_catalog(file)[0].message == "2 published"
+                places = {"registry": f"{tmp_path}/registry", "cache_dir": f"{tmp_path}/cache"}
+                model = str(tmp_path / "models/net0.onnx")
+                options: Any = {"name": "one", "precision": "bf16", "settings": places, "pools": True}
+                assert convert_model(model, ["cpu"], **options, return_state=True).message == "1 published"
     finally:
         server.stop()
     assert not (server.home / "prefect.db").exists()
-    assert versions(tmp_path) == {"net0": [("c500", "cpu")]}
+    assert versions(tmp_path) == {"net0": [("c500", "cpu")], "one": [("cpu",)]}

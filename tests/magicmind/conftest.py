@@ -5,17 +5,28 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
-from magicmind_kit import DOUBLES, dense
+from magicmind_kit import BACKEND, DIGEST, DOUBLES, dense, dim_of
 
 from artifacts.cli import run_boundary
+from artifacts.digest import file_entries
 from convert.__main__ import cli
+from convert.arrays import save_npz
+from convert.backends.base import CannotRun, RunRequest
+from convert.graphs import facts
+from convert.ort import run_samples
+from convert.stages.compile import compile_graph, runner_for
+from convert.values import CheckedGraph, CompileOptions, OnnxGraph, Support
+
+Arrays = dict[str, np.ndarray]
 
 
 def script(path: Path, text: str) -> None:
@@ -54,25 +65,84 @@ def sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card_machine: Callable[
 
 
 @pytest.fixture(scope="session")
-def kept_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for all: what comes before the compiler is done once."""
-    return tmp_path_factory.mktemp("magicmind-cache")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that holds what comes before the compiler, for the dense graph."""
+    folder = tmp_path_factory.mktemp("magicmind-begun")
+    onnx.save(dense(), folder / "tiny.onnx")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONVERT_CACHE_DIR", str(folder / "cache"))
+        argv = [str(folder / "tiny.onnx"), "--target", "MLU370-X4", "--dry-run", "--json"]
+        assert run_boundary(cli, argv, prog="convert", usage_code="CNV-2000") == 0
+    return folder / "cache"
 
 
 @pytest.fixture
 def convert(
-    tmp_path: Path, kept_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, begun: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, Any]]:
-    """Convert a tiny graph (or what is named) for MLU370-X4 through the command line, in this process."""
-    monkeypatch.setenv("CONVERT_CACHE_DIR", str(kept_cache))
+    """Convert the dense graph for MLU370-X4 through the command line, in this process."""
+    shutil.copytree(begun, tmp_path / "cache", symlinks=True)
+    monkeypatch.setenv("CONVERT_CACHE_DIR", str(tmp_path / "cache"))
+    onnx.save(dense(), tmp_path / "tiny.onnx")
+    capsys.readouterr()
 
-    def run(*words: object, model: Path | None = None) -> tuple[int, Any]:
-        if model is None:
-            model = tmp_path / "tiny.onnx"
-            onnx.save(dense(), model)
-        target = () if "--target" in words else ("--target", "MLU370-X4")
-        argv = [model, *target, "--json", "--out", tmp_path / "out", "--registry", tmp_path / "registry", *words]
+    def run(*words: object) -> tuple[int, Any]:
+        own = ("--json", "--out", tmp_path / "out", "--registry", tmp_path / "registry")
+        argv = [tmp_path / "tiny.onnx", "--target", "MLU370-X4", *own, *words]
         code = run_boundary(cli, list(map(str, argv)), prog="convert", usage_code="CNV-2000")
         return code, json.loads(capsys.readouterr().out)
 
     return run
+
+
+class Stage:
+    """Compiling and running by the stages' own functions, without what comes before and after them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def graph(self, model: onnx.ModelProto, *samples: Arrays, calibration: tuple[Arrays, ...] = (), **dims: str) -> Any:
+        """A graph with samples, their reference outputs, and inputs to calibrate with."""
+        folder = self.folder / "graph"
+        folder.mkdir()
+        onnx.save(model, folder / "model.onnx")
+        names = ["model.onnx"]
+        for number, outputs in enumerate(run_samples(folder / "model.onnx", samples)):
+            names += [f"samples/{number:03d}.npz", f"reference/{number:03d}.npz"]
+            save_npz(folder / names[-2], samples[number])
+            save_npz(folder / names[-1], {str(place): array for place, array in enumerate(outputs)})
+        for number, arrays in enumerate(calibration):
+            names.append(f"calibration/{number:03d}.npz")
+            save_npz(folder / names[-1], arrays)
+        return OnnxGraph(
+            parent=DIGEST,
+            stage="adapt",
+            sample_count=len(samples),
+            calibration_count=len(calibration),
+            dims=tuple(dim_of(name, sizes) for name, sizes in dims.items()),
+            files=file_entries(folder, names),
+            folder=str(folder),
+            **facts(model),
+        )
+
+    def compile(self, graph: OnnxGraph, precision: Any = "fp16", target: str = "MLU370-X4", **more: Any) -> Any:
+        """The artifact; raises what the stage raises."""
+        (self.folder / "compiled").mkdir(exist_ok=True)
+        checked = CheckedGraph(
+            parent=graph.digest, target=target, support=Support(supported=True, nodes=graph.nodes, opset=11)
+        )
+        options = CompileOptions(target=target, backend="magicmind", precision=precision, timeout=60, **more)
+        return compile_graph(graph, checked, options, self.folder / "compiled")
+
+    def run(self, graph: OnnxGraph, artifact: Any, *samples: Arrays) -> Any:
+        """What the backend gives for samples, its outputs read."""
+        folder = self.folder / "run"
+        folder.mkdir(exist_ok=True)
+        request = RunRequest(artifact=artifact, graph=graph, folder=folder)
+        ran = BACKEND.run(request, iter(samples), runner_for(60, folder))
+        return ran if isinstance(ran, CannotRun) else (ran, list(ran.outputs))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)

@@ -104,13 +104,13 @@ def graph_of(kind: str, dims: dict[str, str] | None = None, *, calibration: int 
         stage="adapt",
         sample_count=1,
         calibration_count=calibration,
-        dims=tuple(_dim(name, sizes) for name, sizes in (dims or {}).items()),
+        dims=tuple(dim_of(name, sizes) for name, sizes in (dims or {}).items()),
         files=tuple(FileEntry(name=name, sha256=DIGEST, bytes=1) for name in names),
         **{**facts(MODELS[kind]()), **more},
     )
 
 
-def _dim(name: str, sizes: str) -> DimRange:
+def dim_of(name: str, sizes: str) -> DimRange:
     if ".." in sizes:
         low, _, high = sizes.partition("..")
         return DimRange(name=name, low=int(low), high=int(high or 0))

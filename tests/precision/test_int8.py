@@ -129,3 +129,31 @@ def test_int8_needs_opset_13_and_own_pairs_are_taken(make_graph, tmp_path: Path)
     assert made.stage == "quantize"
     assert made.notes[0].text.startswith("not quantized: its own pairs")
     assert quantized(np.float32([1.04]), np.float32(0.1))[0] == pytest.approx(1.0)
+
+
+def test_calibration_inputs_of_a_torch_model_reach_the_graph_by_its_input_names(tmp_path: Path):
+    import torch
+
+    from convert.stages.export import export_graph
+    from convert.stages.load import load_model
+    from convert.stages.simplify import simplify_graph
+    from convert.values import ExportOptions, LoadOptions, SimplifyOptions
+
+    torch.jit.save(torch.jit.script(torch.nn.Linear(4, 3)), str(tmp_path / "m.pt"))
+    (tmp_path / "cal").mkdir()
+    wanted = [np.full((2, 4), number, np.float32) for number in range(3)]
+    for number, values in enumerate(wanted):
+        torch.save(((torch.from_numpy(values),), {}), tmp_path / "cal" / f"{number}.pt")
+    options = LoadOptions(
+        path=str(tmp_path / "m.pt"), inputs=("input:float32[2,4]",), calibration=str(tmp_path / "cal")
+    )
+    loaded = load_model(options, tmp_path / "loaded")
+    assert (loaded.sample_count, loaded.calibration_count) == (1, 3)
+    (tmp_path / "export").mkdir()
+    graph = export_graph(loaded, options, ExportOptions(exporter="torchscript"), tmp_path / "export")
+    (tmp_path / "simple").mkdir()
+    simplified = simplify_graph(graph, SimplifyOptions(mode="off", reason="asked for"), tmp_path / "simple")
+    assert simplified.calibration_count == 3
+    name = simplified.inputs[0].name
+    held = [load_npz(simplified.path(f"calibration/{number:03d}.npz"))[name] for number in range(3)]
+    assert all(np.array_equal(one, other) for one, other in zip(held, wanted, strict=True))
