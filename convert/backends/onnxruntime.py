@@ -104,14 +104,18 @@ class OnnxRuntimeBackend:
         provider = PROVIDERS.get(target.arch, "")
         check_precision(options, target, PRECISIONS)
         kept = {name for name in options.options.get("keep_fp32", "").split(",") if name}
+        level = choice(options, "level", LEVELS)
+        if options.precision in AS_IT_STANDS and "level" not in options.options:
+            level = "off"
         recipe = Recipe(
             precision=_stored_as(options.precision),
-            level=choice(options, "level", LEVELS),
+            level=level,
             keep_fp32=tuple(sorted(kept | set(options.keep if options.precision == "mixed" else ()))),
             ir_version=IR_VERSIONS.get(target.arch, 0),
         )
         if not provider:
-            return Plan(backend=self.name, argv=recipe.as_argv(), output=Path(MODEL_IN).name)
+            needs = {"precision": "int8"} if options.precision == "int8" else {}
+            return Plan(backend=self.name, argv=recipe.as_argv(), output=Path(MODEL_IN).name, needs=needs)
         if target.opset_max and graph.opset > target.opset_max:
             raise UsageError(
                 "CNV-2272",

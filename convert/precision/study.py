@@ -18,7 +18,8 @@ from onnx import ModelProto
 from convert.arrays import Array, load_npz
 from convert.compare import Compared, Comparison, compare_outputs, fold
 from convert.gate import judge
-from convert.graphs import read_model
+from convert.graphs import opset_of, read_model
+from convert.lowering import lower
 from convert.precision.blame import Blame, Blamer, WeightError, effects
 from convert.precision.bounds import Bounds
 from convert.precision.emulate import Observed, Watched, emulated
@@ -37,6 +38,8 @@ MOST_ELEMENTS, LEAST_ELEMENTS = 1024, 32
 """Elements gathered of one tensor, between which the number of tensors decides."""
 ALL_ELEMENTS = 1 << 16
 """Elements gathered of all tensors together in one run, at most."""
+PAIRS_SINCE = 13
+"""The opset from which QuantizeLinear has scales for each channel; a study of int8 raises a graph to it."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +93,11 @@ class Study:
     # ------------------------------------------------------------------------------------------------------- set-up
 
     def _read(self) -> tuple[ModelProto, tuple[str, ...]]:
-        model = prepared(read_model(self.graph.model_path))
+        model = read_model(self.graph.model_path)
+        if self.precision == "int8" and opset_of(model) < PAIRS_SINCE:
+            # Toolchains that calibrate themselves take graphs that are too old for pairs; the study needs them.
+            model = lower(model, PAIRS_SINCE)
+        model = prepared(model)
         sums: tuple[str, ...] = ()
         if self.options.accumulate != "fp32" and self.precision == "fp16":
             sums = stored_sums(model, flow_of(model).types)

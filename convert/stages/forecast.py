@@ -38,7 +38,8 @@ def forecast_graph(graph: OnnxGraph, options: ForecastOptions, folder: Path) -> 
     A forecast that does not hold is a result, not an error. Raises:
 
     - :class:`UsageError` CNV-2321 where the precision can't be emulated in this graph;
-    - :class:`GateFailed` CNV-8102 where ONNX Runtime can't run the graph, so that there is nothing to compare with.
+    - :class:`GateFailed` CNV-8102 where ONNX Runtime can't run the graph, so that there is nothing to compare with;
+    - :class:`ExportError` CNV-4101 where a graph below opset 13 can't be raised for a study of int8.
     """
     _refuse(graph, options)
     folder.mkdir(parents=True, exist_ok=True)
@@ -122,8 +123,8 @@ def _refuse(graph: OnnxGraph, options: ForecastOptions) -> None:
     names = {entry.name for entry in graph.files}
     if not graph.sample_count or any(f"reference/{n:03d}.npz" not in names for n in range(graph.sample_count)):
         raise _cannot_run("; ".join(note.text for note in graph.notes if note.level == "warning"))
-    if options.precision in NEWER and graph.opset < NEWER[options.precision][0]:
-        raise too_old(options.precision, graph.opset)
+    if options.precision == "bf16" and graph.opset < NEWER["bf16"][0]:
+        raise too_old("bf16", graph.opset)
 
 
 def too_old(precision: str, opset: int) -> UsageError:

@@ -143,12 +143,11 @@ def test_a_bad_value_of_an_option_is_refused(graph_of, checked_of, cpu, tmp_path
     assert refusal.value.code == "CNV-2075"
 
 
-def test_a_precision_that_the_backend_lacks_is_refused_with_those_it_has(graph_of, checked_of, cpu, tmp_path):
+def test_int8_of_a_graph_without_ranges_is_refused(graph_of, checked_of, cpu, tmp_path):
     graph = graph_of(ADD, X)
-    with pytest.raises(UsageError, match="cpu does not take precision int8") as refusal:
+    with pytest.raises(UsageError, match="the graph was not quantized") as refusal:
         compile_graph(graph, checked_of(graph), cpu("int8"), tmp_path / "made")
-    assert refusal.value.code == "CNV-2072"
-    assert "fp32, fp16, bf16" in refusal.value.hint
+    assert refusal.value.code == "CNV-2268"
 
 
 def test_the_log_is_read_from_its_end(tmp_path):

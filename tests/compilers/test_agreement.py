@@ -20,7 +20,7 @@ from op_registry.targets import find_target
 
 pytestmark = pytest.mark.compilers
 OPSETS = (13, 17)
-LEAST = {"openvino-cpu": 0.97, "BM1684X": 0.95}
+LEAST = {"openvino-cpu": 0.97, "BM1684X": 0.9}
 """The share of operators on which both must agree; the rest is told in docs/reference/agreement.md."""
 SAMPLE = 12
 """Of Sophgo's operators every twelfth is compiled here; the long form takes all."""
@@ -50,7 +50,7 @@ def cases(folder: Path) -> Iterator[tuple[str, Path]]:
         warnings.simplefilter("ignore")
         found = sorted(collect_testcases(None), key=lambda case: case.name)
     for case in found:
-        if case.model is None or len(case.model.graph.node) != 1:
+        if case.model is None or len(case.model.graph.node) != 1 or not case.model.graph.input:
             continue
         op = case.model.graph.node[0].op_type
         if op in seen or case.model.graph.node[0].domain not in ("", "ai.onnx"):

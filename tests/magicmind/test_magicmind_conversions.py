@@ -35,7 +35,7 @@ def test_int8_is_calibrated_on_the_card_with_the_data_given_for_it(sdk, convert,
     given = ("--precision", "int8", "--calibration", tmp_path / "calibration", "--samples", tmp_path / "calibration")
     code, told = convert(*given, "--gate", "rel_l2=0.2", "--no-publish")
     target = first(told)
-    assert (code, target["status"]) == (0, "built"), told
+    assert (code, target["status"]) == (0, "built"), json.dumps(told)
     assert 0.001 < target["validation"]["outputs"][0]["rel_l2"] < 0.2
     assert "calibrated on 3 samples" in json.dumps(target["stages"])
 

@@ -157,3 +157,13 @@ def test_calibration_inputs_of_a_torch_model_reach_the_graph_by_its_input_names(
     name = simplified.inputs[0].name
     held = [load_npz(simplified.path(f"calibration/{number:03d}.npz"))[name] for number in range(3)]
     assert all(np.array_equal(one, other) for one, other in zip(held, wanted, strict=True))
+
+
+def test_int8_is_forecast_below_opset_13_for_toolchains_that_calibrate_themselves(make_graph, tmp_path: Path):
+    text = """g (float[4,16] x) => (float[4,16] y) <float[16,16] w = {WEIGHTS}> { y = MatMul(x, w) }"""
+    weights = ", ".join(str(round(float(value), 3)) for value in np.random.default_rng(2).normal(size=256))
+    samples = {"x": np.random.default_rng(1).normal(size=(4, 16)).astype(np.float32)}
+    old = make_graph(text.replace("WEIGHTS", weights), samples, opset=11)
+    forecast = forecast_graph(old, ForecastOptions(precision="int8", gate={"rel_l2": 0.2}), tmp_path / "f")
+    assert forecast.parent == old.digest
+    assert 0 < forecast.outputs[0].rel_l2 < 0.05

@@ -318,7 +318,7 @@ def calibration_series(mm: Any, files: list[str], name: str, tensor: Any) -> Any
             if self.next_place >= len(files):
                 return mm.Status(mm.Code.OUT_OF_RANGE, "No more data.")
             with np.load(files[self.next_place], allow_pickle=False) as stored:
-                self.sample = np.ascontiguousarray(stored[name], dtype=numpy_type(kind))
+                self.sample = np.array(stored[name], dtype=numpy_type(kind), order="C")
             self.next_place += 1
             return mm.Status()
 
@@ -383,7 +383,7 @@ def run_sample(model: Any, on: tuple[Any, Any, Any], job: dict[str, Any], files:
     kinds = [numpy_type(kind) for kind in model.get_input_data_types()]
     for place, (tensor, array, kind) in enumerate(zip(inputs, arrays, kinds)):  # noqa: B905
         axes = job["input_axes"].get(str(place))
-        array = np.ascontiguousarray(narrowed(array.transpose(axes) if axes else array, kind, place))
+        array = np.array(narrowed(array.transpose(axes) if axes else array, kind, place), order="C")
         if tuple(tensor.shape) != array.shape:
             check(tensor.resize(list(array.shape)), "resizing input " + str(place) + " to " + str(array.shape))
         check(tensor.from_numpy(array), "feeding input " + str(place))
@@ -395,7 +395,7 @@ def run_sample(model: Any, on: tuple[Any, Any, Any], job: dict[str, Any], files:
     for place, tensor in enumerate(outputs):
         array = np.array(tensor.asnumpy())
         axes = job["output_axes"].get(str(place))
-        named[str(place)] = np.ascontiguousarray(array.transpose(np.argsort(axes)) if axes else array)
+        named[str(place)] = np.array(array.transpose(np.argsort(axes)) if axes else array, order="C")
     os.makedirs(os.path.dirname(files[1]) or ".", exist_ok=True)  # noqa: PTH103, PTH120
     np.savez(files[1], **named)
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from magicmind._double import execution
 from magicmind._double.base import (
     OK,
     Code,
@@ -48,6 +47,8 @@ class Calibrator:
         return OK
 
     def calibrate(self, network, config):
+        from magicmind._double import execution
+
         if problem := self._problem(network, config):
             return problem
         samples = []
