@@ -52,7 +52,7 @@ def install_toolchain(known: Known, python: Path | None = None, tell: Tell = lam
             version=known.version,
             python=known.python,
             licence=known.licence,
-            mended=tuple(one.reason for one in (*known.remove, *known.edit)),
+            mended=(*(one.reason for one in known.remove), *(one.reason for one in known.edit)),
             packages=_packages(folder),
         )
         _write(folder / RECORD, msgspec.json.format(msgspec.json.encode(record)))
