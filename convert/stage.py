@@ -66,6 +66,7 @@ STAGES = {
             name="adapt", function="convert.stages.adapt:adapt_graph", kind=OnnxGraph, tools=("onnxscript", *ONNX)
         ),
         StageDef(name="check", function="convert.stages.check:check_graph", kind=CheckedGraph, tools=ONNX),
+        StageDef(name="precheck", function="convert.stages.precheck:precheck_graph", kind=CheckedGraph, tools=ONNX),
         StageDef(name="forecast", function="convert.stages.forecast:forecast_graph", kind=Forecast, tools=ONNX),
         StageDef(name="quantize", function="convert.stages.quantize:quantize_graph", kind=OnnxGraph, tools=ONNX),
         StageDef(name="compile", function="convert.stages.compile:compile_graph", kind=CompiledArtifact, tools=ONNX),
@@ -221,6 +222,7 @@ CRASHED: dict[str, tuple[type[ConvertError], str]] = {
     "simplify": (ExportError, "CNV-4090"),
     "adapt": (ExportError, "CNV-4090"),
     "check": (UnsupportedOps, "CNV-5090"),
+    "precheck": (UnsupportedOps, "CNV-5090"),
     "forecast": (GateFailed, "CNV-8103"),
     "quantize": (ExportError, "CNV-4090"),
     "compile": (CompileFailed, "CNV-7090"),

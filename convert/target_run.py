@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from convert.backends import knows_backend
 from convert.backends.base import Backend, Missing, Toolchain
 from convert.errors import EXPECTED, ToolchainMissing
 from convert.evidence import Evidence
@@ -98,6 +99,7 @@ class TargetRun:
         self._adapt(judged_version(self.target, request.toolchain_version, found))
         checked = self._check(judged_version(self.target, request.toolchain_version, found))
         if backend is None or found is None:
+            self._precheck(checked, options)
             self._set(status="planned")
             return
         precision, forecast = self._forecast(precision, backend, options)
@@ -158,6 +160,25 @@ class TargetRun:
         if not checked.support.supported:
             raise unsupported(checked, strict=request.strict)
         return checked
+
+    def _precheck(self, checked: CheckedGraph, options: CompileOptions) -> None:
+        """``convert check`` where the toolkit is here and can be asked: its own word joins the support data's."""
+        if not knows_backend(self.target.backend):
+            return
+        backend, found = probe_toolchain(options, os.environ)
+        if isinstance(found, Missing) or getattr(backend, "precheck", None) is None:
+            return
+        versions = {found.name: found.version}
+        try:
+            asked: CheckedGraph = self._stage(
+                "precheck", [checked, self.graph], [self.graph, checked, options], options, extra_tools=versions
+            )
+        except EXPECTED as error:
+            self._note(f"{found.name} was not asked: [{error.code}] {error.message}", level="warning")
+            return
+        self._set(support=asked.support, toolchain=versions)
+        if not asked.support.supported:
+            raise unsupported(asked, strict=self.request.strict)
 
     def _forecast(
         self, precision: Precision, backend: Backend, options: CompileOptions

@@ -167,3 +167,19 @@ def test_a_dry_run_prints_the_plan(site: Site) -> None:
     ended = site("--dry-run", "--soc", "Ascend910B1", "--precision", "fp32")
     assert ended.code == 0, ended.err
     assert "--precision_mode_v2=origin" in json.dumps(ended.said)
+
+
+def test_check_asks_the_toolkit_that_is_here(site: Site) -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "convert", "check", "m.onnx", "--target", "Ascend910B", "--json"],
+        cwd=site.folder,
+        env=site.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    (target,) = json.loads(process.stdout)["targets"]
+    assert [run["stage"] for run in target["stages"]][-1] == "precheck"
+    assert target["support"]["supported"]

@@ -86,6 +86,8 @@ def test_cards_are_the_agents_that_are_gpus() -> None:
         "  ISA Info:\n      Name:  amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-\n"
     )
     assert cards_of_rocminfo(text) == {"gfx942": "AMD Instinct MI300X"}
+    unnamed = "Agent 1\n  Name:  gfx928\n  Marketing Name:  \n  Device Type:  GPU\n"
+    assert cards_of_rocminfo(unnamed) == {"gfx928": ""}
     assert cards_of_rocminfo("ROCk module is NOT loaded, possibly no GPU devices") == {}
     assert cards_of_hy_smi("WARNING\nnot json {") == {}
     assert cards_of_hy_smi("[]") == {}

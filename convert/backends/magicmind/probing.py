@@ -24,24 +24,27 @@ FOLDERS = ("/usr/local/bin", "/usr/bin")
 PYTHONS = ("python3", "python3.7", "python3.10")
 """The wheels are of Python 3.7 (docker images of 1.6); Cambricon's images of later years have 3.10."""
 FACT = re.compile(r"^magicmind_job: (magicmind|python|cntoolkit|cnnl) ([\w.+-]{1,40})$", re.MULTILINE)
+SAYS = "magicmind_job: "
 NAME = "MagicMind"
 
 
 def probe(target: Target, environment: Mapping[str, str]) -> Toolchain | Missing:
     """The toolchain on this machine or behind the launcher, or what is missing."""
     behind = bool(environment.get(LAUNCHER))
-    said = ""
+    heard = []
     for python in pythons(environment, behind=behind):
         said = answer((python, "-c", script_text(PACKAGE, "child_job"), "ask"), with_libraries(environment))
         facts = {name: text for name, text in FACT.findall(said) if text != "unknown"}
         if "python" not in facts:
+            heard.append(said)
             continue
         own = {name: text for name, text in facts.items() if name != "magicmind"}
         details = {"program": python, **own, **_card(target, environment, behind=behind)}
         if "magicmind" not in facts:
             details["version_told_by"] = "nothing: neither the package nor Neuware's libraries say it"
         return Toolchain(name=NAME, version=facts.get("magicmind", ASSUMED), details=details)
-    return _missing(environment, said, behind=behind)
+    # A Python that ran the script says more than a wrapper that found none.
+    return _missing(environment, max(heard, key=lambda said: SAYS in said, default=""), behind=behind)
 
 
 def pythons(environment: Mapping[str, str], *, behind: bool) -> Iterator[str]:
@@ -89,7 +92,7 @@ def _card(target: Target, environment: Mapping[str, str], *, behind: bool) -> di
 def _missing(environment: Mapping[str, str], said: str, *, behind: bool) -> Missing:
     named = environment.get(PYTHON, "")
     home = home_of(environment)
-    why = f": {last_words(said).removeprefix('magicmind_job: ')}" if said.strip() else ""
+    why = f": {last_words(said).removeprefix(SAYS)}" if said.strip() else ""
     if named:
         reason = f"{named}, which {PYTHON} names, can't import magicmind{why}"
     elif behind:

@@ -182,7 +182,9 @@ def cards_of_rocminfo(text: str) -> dict[str, str]:
     """The agents of ``rocminfo`` whose device type is GPU: arch → marketing name."""
     found: dict[str, str] = {}
     for block in re.split(r"^\s*Agent \d+\s*$", text, flags=re.MULTILINE)[1:]:
-        keys = dict(reversed(re.findall(r"^\s*(Name|Marketing Name|Device Type):\s*(.*?)\s*$", block, re.MULTILINE)))
+        # A card without a marketing name has an empty line, which must not take the next one for its value.
+        told = re.findall(r"^\s*(Name|Marketing Name|Device Type):[ \t]*(.*?)[ \t]*$", block, re.MULTILINE)
+        keys = dict(reversed(told))
         if keys.get("Device Type") == "GPU" and keys.get("Name", "").startswith("gfx"):
             found[keys["Name"]] = keys.get("Marketing Name", "")
     return found
