@@ -6,10 +6,12 @@ under ``NAME@DTYPE``, and read back as what it was. Objects (pickles) are never 
 
 from __future__ import annotations
 
+import math
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -37,15 +39,40 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
 def load_npz(path: Path) -> dict[str, Array]:
     """Read arrays in the order they were written. Raises ValueError or OSError for a file that is none of ours."""
     arrays: dict[str, Array] = {}
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-        for key in stored.files:
-            name, mark, dtype = key.rpartition(MARK)
-            extension = _extension_dtype(dtype) if mark else None
-            if extension is None:
-                arrays[key] = stored[key]
-            else:
-                arrays[name] = stored[key].view(extension)
+    try:
+        # Not np.load: it takes a single array for a file of arrays, and memory for whatever a header promises.
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                with archive.open(entry) as stream:
+                    array = _read_array(stream, entry.file_size)
+                key = entry.filename.removesuffix(".npy")
+                name, mark, dtype = key.rpartition(MARK)
+                extension = _extension_dtype(dtype) if mark else None
+                arrays[key if extension is None else name] = array if extension is None else array.view(extension)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        # RuntimeError: a member that is encrypted, or packed in a way that Python does not know.
+        raise ValueError(f"it is no sound .npz: {error}") from error
     return arrays
+
+
+def load_npy(path: Path) -> Array:
+    """Read one ``.npy``. Raises ValueError or OSError for a file that is none, holds objects or is cut off."""
+    with path.open("rb") as stream:
+        return _read_array(stream, path.stat().st_size)
+
+
+def _read_array(stream: IO[bytes], size: int) -> Array:
+    """An array of a stream of ``size`` bytes; a header that promises more is refused before memory is taken for it."""
+    formats = np.lib.format
+    version = formats.read_magic(stream)
+    read = formats.read_array_header_1_0 if version == (1, 0) else formats.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    promised = math.prod(shape) * dtype.itemsize
+    if promised > size and not dtype.hasobject:
+        raise ValueError(f"its header promises {promised:,} bytes, and it has {size:,}")
+    stream.seek(0)
+    array: Array = formats.read_array(stream, allow_pickle=False)
+    return array
 
 
 def _extension_dtype(name: str) -> np.dtype[Any] | None:

@@ -14,7 +14,7 @@ from op_registry.values import Target
 FASTEST_FIRST: tuple[Precision, ...] = ("int8", "fp16", "bf16", "mixed", "fp32")
 QUANTIZED_OPS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
 """Operators that int8 is made of; a graph without any has nothing to quantize."""
-TAKES_PAIRS = ("onnxruntime", "tensorrt", "ixrt")
+TAKES_PAIRS = ("onnxruntime", "tensorrt", "ixrt", "qnn")
 """Backends whose compiler reads int8 as pairs of QuantizeLinear and DequantizeLinear in the graph."""
 OWN_RANGES = frozenset({"calib", "quant_file"})
 """Options that bring a compiler its own file of ranges, so that the graph stays without pairs."""

@@ -268,8 +268,9 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     op: str
     module: str = ""
     output: str = ""
-    low: float = 0.0
-    high: float = 0.0
+    low: float | None = 0.0
+    high: float | None = 0.0
+    """The output's range; None where it ends in an infinity or has no number at all."""
     overflow: float = 0.0
     """Share of elements beyond the precision's range."""
     flushed: float = 0.0

@@ -26,6 +26,8 @@ BACKENDS: Mapping[str, str] = MappingProxyType(
         "magicmind": "convert.backends.magicmind:MagicmindBackend",
         "openvino": "convert.backends.openvino:OpenvinoBackend",
         "sophgo": "convert.backends.sophgo:SophgoBackend",
+        "qnn": "convert.backends.qnn:QnnBackend",
+        "rknn": "convert.backends.rknn:RknnBackend",
         "migraphx": "convert.backends.migraphx:MigraphxBackend",
     }
 )

@@ -104,6 +104,10 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     output_names: tuple[str, ...] = ()
     """What the artifact itself calls its outputs; empty: not known."""
     notes: tuple[Note, ...] = ()
+    seconds: tuple[float, ...] = ()
+    """Per sample, how long the run alone took, as the vendor's runtime was timed; empty: not told."""
+    in_process: bool = False
+    """Each output is computed here when it is asked for, so that its time can be taken from outside."""
 
 
 class CannotRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artifacts.runner import Finished
-from convert.backends.base import Runner
+from convert.backends.base import LOG, Runner
 from convert.links import link_or_copy
-from convert.values import OnnxGraph
+from convert.toolchains.place import installed_toolchain
+from convert.values import OnnxGraph, Plan
 
 if TYPE_CHECKING:
     from convert.backends.base import Array, Feeds
@@ -111,3 +112,19 @@ def ended_badly(finished: Finished, log: Path) -> str:
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     told = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{ended}: {' | '.join(told[-LAST_LINES:]) or 'no message'}"
+
+
+def child_finished(toolchain: str, plan: Plan, folder: Path, runner: Runner) -> tuple[Finished, str]:
+    """Run a plan's script in its toolchain's interpreter; how it ended, and how it failed in words (empty: it did not).
+
+    A script says ``done`` at its end: exit code 0 without that word is a failure. Where the toolchain was not installed
+    by us (behind a launcher), the plan's own words are run.
+    """
+    found = installed_toolchain(toolchain)
+    argv = (str(found.python), *plan.argv[1:]) if found else plan.argv
+    finished = run_script(runner, argv, Path(argv[0]).parent, LOG)
+    failure = ended_badly(finished, folder / LOG)
+    log = (folder / LOG).read_text(encoding="utf-8", errors="replace") if (folder / LOG).is_file() else ""
+    if not failure and not finished.timed_out and not log.rstrip().endswith("done"):
+        failure = "the script stopped before its end, with exit code 0"
+    return finished, failure

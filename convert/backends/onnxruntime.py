@@ -166,6 +166,7 @@ class OnnxRuntimeBackend:
             ran_on="device" if here else "host",
             device=wanted if wanted and here else get_device().lower(),
             output_names=tuple(spec.name for spec in request.graph.outputs),
+            in_process=True,
         )
 
     def diagnose(self, log: str, plan: Plan) -> Diagnosis:

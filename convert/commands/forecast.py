@@ -12,7 +12,7 @@ from artifacts.render import print_json, print_table
 from convert.commands.options import MODEL, RUN, add_options, request_from
 from convert.commands.show import progress
 from convert.gate import parse_gate
-from convert.report.text import metrics_table, shown
+from convert.report.text import metrics_table, range_text, shown
 from convert.settings import load_settings, parse_bytes
 from convert.values import Forecast, ForecastOptions, NodeForecast
 
@@ -146,7 +146,7 @@ def _row(node: NodeForecast) -> tuple[str, ...]:
         shown(node.node),
         node.op,
         shown(node.module),
-        f"{node.low:.3g} … {node.high:.3g}",
+        range_text(node, 3),
         error_text(node.made),
         error_text(node.arriving),
         error_text(effect) if node.effect else "",

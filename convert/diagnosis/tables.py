@@ -23,7 +23,7 @@ from importlib import resources
 
 import msgspec
 
-VENDORS = ("atc", "magicmind", "migraphx", "tensorrt", "ixrt", "openvino", "sophgo")
+VENDORS = ("atc", "magicmind", "migraphx", "tensorrt", "ixrt", "openvino", "sophgo", "qnn", "rknn")
 TABLES = {"ixrt": ("ixrt", "tensorrt")}
 """Vendors that more than their own table is read for: IxRT's parser is of TensorRT's family."""
 RANKS = ("cause", "follow", "status", "warning")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from convert.arrays import Array, load_npz
+from convert.arrays import Array, load_npy, load_npz
 from convert.errors import UsageError
 from convert.nodewise.align import relative_error
 from convert.nodewise.values import Departure
@@ -68,7 +68,7 @@ def _folder(path: Path) -> dict[str, Array]:
     files = sorted(item for item in path.iterdir() if item.suffix == ".npy" and item.is_file())
     if not files or len(files) > MOST_FILES:
         raise ValueError(f"the folder has {len(files)} .npy files")
-    return {item.stem: np.load(item, allow_pickle=False) for item in files}
+    return {item.stem: load_npy(item) for item in files}
 
 
 def _table_row(line: Mapping[str, str]) -> Departure | None:

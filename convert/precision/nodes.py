@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -65,7 +66,7 @@ def _node(
     row = rules.row.get(worst)
     seen = rules.row.get(values[-1]) if values else None
     told = {} if row is None else {
-        "low": float(table.low[seen]), "high": float(table.high[seen]), "overflow": float(table.overflow[row]),
+        "low": _finite(table.low[seen]), "high": _finite(table.high[seen]), "overflow": float(table.overflow[row]),
         "flushed": float(table.flushed[row]), "made": 0.0 if main.moves else float(table.made[row]),
     }  # fmt: skip
     return NodeForecast(
@@ -79,6 +80,11 @@ def _node(
         reasons=tuple(reasons),
         **told,
     )
+
+
+def _finite(value: float) -> float | None:
+    """An end of a range as JSON can hold it."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _operator(steps: Sequence[Step], main: Step) -> str:

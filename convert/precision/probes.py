@@ -178,11 +178,14 @@ class _Walk:
     def _gather_unknown(self, prefix: str, count: int) -> list[NodeProto]:
         """Gather from a tensor whose size is known when it runs; from an empty one nothing."""
         share = self.constant("share", count, np.linspace(0, 1, count, endpoint=False, dtype=np.float64))
-        names = {part: f"{prefix}_{part}" for part in ("size", "wide", "place", "index")}
+        none, many = (self.constant("number", size, np.array([size], np.int64)) for size in (0, count))
+        names = {part: f"{prefix}_{part}" for part in ("size", "wide", "end", "some", "place", "index")}
         return [
             helper.make_node("Shape", [f"{prefix}_flat"], [names["size"]]),
             helper.make_node("Cast", [names["size"]], [names["wide"]], to=TensorProto.DOUBLE),
-            helper.make_node("Mul", [share, names["wide"]], [names["place"]]),
+            helper.make_node("Mul", [names["size"], many], [names["end"]]),
+            helper.make_node("Slice", [share, none, names["end"]], [names["some"]]),
+            helper.make_node("Mul", [names["some"], names["wide"]], [names["place"]]),
             helper.make_node("Cast", [names["place"]], [names["index"]], to=TensorProto.INT64),
             helper.make_node("Gather", [f"{prefix}_flat", names["index"]], [f"{prefix}_sample"]),
         ]

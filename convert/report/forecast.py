@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from convert.gate import THRESHOLDS
 from convert.report.along import BROKEN, along
+from convert.report.text import range_text
 from convert.values import NodeForecast
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _row(node: NodeForecast) -> dict[str, Any]:
     return {
         "node": node,
         "facts": [
-            ("range", f"{node.low:.4g} … {node.high:.4g}"),
+            ("range", range_text(node, 4)),
             ("overflow", f"{node.overflow:.2%}" if node.overflow else "none"),
             ("below normal", f"{node.flushed:.2%}" if node.flushed else "none"),
             ("made here", _error(node.made)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from convert.values import GateVerdict, OutputMetrics
+from convert.values import GateVerdict, NodeForecast, OutputMetrics
 
 COLUMNS = ("output", "state", "cosine", "worst row", "rel_l2", "norm ratio", "max_abs", "exact", "NaN/Inf")
 
@@ -49,3 +49,9 @@ def verdict_text(verdict: GateVerdict, precision: str) -> str:
     lines += [f"  note: {remark}" for remark in verdict.remarks]
     lines.append("thresholds: " + ", ".join(f"{name}={value:g}" for name, value in verdict.thresholds.items()))
     return "\n".join(lines)
+
+
+def range_text(node: NodeForecast, digits: int) -> str:
+    """The range of a node's output for people."""
+    ends = ("not finite" if end is None else f"{end:.{digits}g}" for end in (node.low, node.high))
+    return " … ".join(ends)

@@ -88,6 +88,27 @@ def test_a_small_model_is_converted_judged_and_published(
     assert worst_cosine(answer.target) >= LEAST[precision]
 
 
+BY_CHOICE = {"HTP-V73": ("qnn", "simulator"), "RK3588": ("rknn", "host")}
+"""Toolchains behind licences of their own: tried where somebody has installed them."""
+
+
+@pytest.mark.parametrize("precision", LEAST)
+@pytest.mark.parametrize("name", ["cnn", "transformer"])
+@pytest.mark.parametrize("chosen", BY_CHOICE)
+def test_a_toolchain_by_choice_does_the_same_where_it_is_installed(
+    models: Path, tmp_path: Path, chosen: str, name: str, precision: str
+) -> None:
+    toolchain, ran_on = BY_CHOICE[chosen]
+    if installed_toolchain(toolchain) is None:
+        pytest.skip(f"the toolchain {toolchain} is not installed: it has a licence of its own to agree to")
+    samples = ("--samples", str(models / name), "--calibration", str(models / name))
+    words = (str(models / f"{name}.onnx"), "--target", chosen, "--precision", precision)
+    answer = command(tmp_path, "convert", *words, *samples)
+    assert answer.code == 0, answer.document["error"]
+    assert answer.target["validation"]["ran_on"] == ran_on
+    assert worst_cosine(answer.target) >= LEAST[precision]
+
+
 TRAINED = {
     "magika": ("magika-model.onnx", "--dim", "unk__214=1"),
     "basic_pitch": ("basic_pitch-nmp.onnx", "--dim", "unk__749=1"),

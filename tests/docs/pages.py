@@ -87,6 +87,14 @@ def _pattern(part: str) -> str:
     return r"[\d.]+(?:e-?\d+)?" if part[:1].isdigit() else re.escape(part)
 
 
+def compare(step: Step, ended: subprocess.CompletedProcess[str]) -> None:
+    """See that a command ended and printed as the page says."""
+    assert ended.returncode == step.code, f"$ {step.command}\n{ended.stdout}"
+    printed = [" ".join(line.split()) for line in ended.stdout.splitlines()]
+    wrong = [line for line in step.output if not any(map(shape_of(line).fullmatch, printed))]
+    assert not wrong, "\n".join([f"$ {step.command}", ended.stdout, "does not print", *wrong])
+
+
 class Reader:
     """Somebody who types what a page shows, in a folder of their own."""
 
@@ -109,11 +117,7 @@ class Reader:
             name, _, value = words[1].partition("=")
             self.environment[name] = value
         elif words[0] not in NOT_RUN:
-            ended = self.run("-m", *words)
-            assert ended.returncode == step.code, f"$ {step.command}\n{ended.stdout}"
-            printed = [" ".join(line.split()) for line in ended.stdout.splitlines()]
-            wrong = [line for line in step.output if not any(map(shape_of(line).fullmatch, printed))]
-            assert not wrong, "\n".join([f"$ {step.command}", ended.stdout, "does not print", *wrong])
+            compare(step, self.run("-m", *words))
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Python with its output on one pipe."""

@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 FAILED = 1
@@ -357,10 +358,11 @@ def run(mm: Any, job: dict[str, Any]) -> dict[str, Any]:
         engine = made(model.create_i_engine(settings), "an engine")
         context = made(engine.create_i_context(), "a context")
         queue = made(device.create_queue(), "a queue")
-        for source, destination in job["samples"]:
-            run_sample(model, (context, queue, device), job, (source, destination))
-        del context, engine, queue
-    return {"version": package_version("magicmind"), "outputs": list(map(str, model.get_output_names()))}
+        on = (context, queue, device)
+        seconds = [run_sample(model, on, job, (source, destination)) for source, destination in job["samples"]]
+        del on, context, engine, queue
+    names = list(map(str, model.get_output_names()))
+    return {"version": package_version("magicmind"), "outputs": names, "seconds": seconds}
 
 
 def made(thing: Any, what: str) -> Any:
@@ -370,8 +372,8 @@ def made(thing: Any, what: str) -> Any:
     return thing
 
 
-def run_sample(model: Any, on: tuple[Any, Any, Any], job: dict[str, Any], files: tuple[str, str]) -> None:
-    """One sample: read, run, write. ``on``: context, queue and device."""
+def run_sample(model: Any, on: tuple[Any, Any, Any], job: dict[str, Any], files: tuple[str, str]) -> float:
+    """One sample: read, run, write; gives the seconds of the run. ``on``: context, queue and device."""
     import numpy as np
 
     context, queue, device = on
@@ -389,8 +391,10 @@ def run_sample(model: Any, on: tuple[Any, Any, Any], job: dict[str, Any], files:
         check(tensor.from_numpy(array), "feeding input " + str(place))
         check(tensor.to(device), "copying input " + str(place))
     outputs: list[Any] = []
+    begun = time.perf_counter()
     check(context.enqueue(inputs, outputs, queue), "enqueue")
     check(queue.sync(), "sync")
+    seconds = time.perf_counter() - begun
     named: dict[str, Any] = {}
     for place, tensor in enumerate(outputs):
         array = np.array(tensor.asnumpy())
@@ -398,6 +402,7 @@ def run_sample(model: Any, on: tuple[Any, Any, Any], job: dict[str, Any], files:
         named[str(place)] = np.array(array.transpose(np.argsort(axes)) if axes else array, order="C")
     os.makedirs(os.path.dirname(files[1]) or ".", exist_ok=True)  # noqa: PTH103, PTH120
     np.savez(files[1], **named)
+    return seconds
 
 
 def narrowed(array: Any, kind: Any, place: int) -> Any:

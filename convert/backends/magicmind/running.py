@@ -18,7 +18,7 @@ from convert.backends.base import CannotRun, Missing, Ran, Runner, RunRequest, T
 from convert.backends.children import read_outputs, sample_pairs, script_text, settings_text, write_feeds
 from convert.backends.magicmind.cards import too_few
 from convert.backends.magicmind.mm_run import run_by_tool
-from convert.backends.magicmind.outcome import does_not_run, failure_of
+from convert.backends.magicmind.outcome import does_not_run, done, failure_of
 from convert.backends.magicmind.planning import PACKAGE, SETTINGS
 from convert.backends.magicmind.probing import home_of, probe
 from convert.backends.magicmind.shapes import transposes
@@ -60,12 +60,13 @@ def run_artifact(request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | Can
             return CannotRun(reason=f"{toolchain.reason}, and there is no {TOOL}", hint=toolchain.hint)
         return run_by_tool(request, feeds, runner, tool=tool, device=card.name, axes=axes_of(artifact.plan))
     count = write_feeds(feeds, request.folder)
-    _run_script(request, toolchain, count, runner)
+    said = _run_script(request, toolchain, count, runner)
     return Ran(
         outputs=read_outputs(request.folder, count),
         ran_on="device",
         device=card.name,
         notes=_version_note(needs.get("version", ""), toolchain),
+        seconds=tuple(said.get("seconds", ())),
     )
 
 
@@ -109,7 +110,8 @@ def device_files(plan: Plan, graph: OnnxGraph) -> dict[str, str]:
     }
 
 
-def _run_script(request: RunRequest, toolchain: Toolchain, count: int, runner: Runner) -> None:
+def _run_script(request: RunRequest, toolchain: Toolchain, count: int, runner: Runner) -> dict[str, Any]:
+    """Run the samples; gives what the script says that it did. Raises CompileFailed CNV-7005."""
     artifact = request.artifact
     path = str(artifact.path(artifact.files[0].name).resolve())
     settings = run_settings(artifact.plan, request.graph, path, sample_pairs(count))
@@ -117,9 +119,11 @@ def _run_script(request: RunRequest, toolchain: Toolchain, count: int, runner: R
     (request.folder / RUN_SCRIPT).write_text(script_text(PACKAGE, "child_job"), encoding="utf-8")
     finished = runner((toolchain.details["program"], RUN_SCRIPT, "run", RUN_SETTINGS), log=LOG)
     log = request.folder / LOG
-    failure = failure_of(finished, log.read_text(encoding="utf-8", errors="replace") if log.is_file() else "")
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    failure = failure_of(finished, text)
     if failure or finished.timed_out:
         raise does_not_run(artifact.target, "it took too long" if finished.timed_out else failure)
+    return done(text) or {}
 
 
 def _version_note(built: str, toolchain: Toolchain) -> tuple[Note, ...]:

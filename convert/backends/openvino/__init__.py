@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convert.backends.base import (
-    LOG,
     MODEL_IN,
     OUT,
     CannotRun,
@@ -26,6 +25,7 @@ from convert.backends.base import (
 )
 from convert.backends.children import (
     calibration_places,
+    child_finished,
     ended_badly,
     link_calibration,
     read_outputs,
@@ -118,13 +118,7 @@ class OpenvinoBackend:
     def compile(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> Compiled:
         """Run the script. It says ``done`` only after the written IR was read again and compiled for the device."""
         notes = self.prepare(plan, graph, folder)
-        found = installed_toolchain("openvino")
-        argv = (str(found.python), *plan.argv[1:]) if found else plan.argv
-        finished = run_script(runner, argv, Path(argv[0]).parent, LOG)
-        log = folder / LOG
-        failure = ended_badly(finished, log)
-        if not failure and not log.read_text(encoding="utf-8", errors="replace").rstrip().endswith("done"):
-            failure = "the script stopped before its end, with exit code 0"
+        finished, failure = child_finished("openvino", plan, folder, runner)
         return Compiled(files=(ARTIFACT, WEIGHTS), failure=failure, finished=finished, notes=notes)
 
     def run(self, request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | CannotRun:
