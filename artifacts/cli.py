@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from artifacts.errors import ModelConvertError, disk_full
+from artifacts.errors import ModelConvertError, disk_full, path_unusable
 from op_registry.errors import RegistryDataError
 
 INTERRUPTED = 130
@@ -103,7 +103,7 @@ def run_boundary(group: click.Command, argv: Sequence[str], *, prog: str, usage_
         _silence_stdout()
         return 1
     except Exception as error:
-        full = disk_full(error, "writing the result") if isinstance(error, OSError) else None
+        full = _of_the_system(error) if isinstance(error, OSError) else None
         if full is not None:
             with contextlib.suppress(OSError):
                 _fail(full.as_json(), as_json)
@@ -115,6 +115,10 @@ def run_boundary(group: click.Command, argv: Sequence[str], *, prog: str, usage_
                 {"code": "", "message": text, "hint": "this is a bug; the traceback follows", "exit_code": 1}, as_json
             )
         raise
+
+
+def _of_the_system(error: OSError) -> ModelConvertError | None:
+    return disk_full(error, "writing the result") or path_unusable(error)
 
 
 def _fail(error: dict[str, object], as_json: bool) -> int:

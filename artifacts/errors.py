@@ -58,3 +58,22 @@ def disk_full(error: OSError, doing: str) -> ResourceLimit | None:
         f"no space left on the disk while {doing}{place}",
         hint="free some space, or use a larger disk (--out, --registry, CONVERT_CACHE_DIR); what was finished is kept",
     )
+
+
+UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def path_unusable(error: OSError) -> UsageError | None:
+    """The error for a path that the system does not let this user use, or None where ``error`` is something else.
+
+    Only what no program can mend counts: names that are too long, links in a circle, missing rights.
+    """
+    if error.errno not in UNUSABLE or not error.filename:
+        return None
+    name = str(error.filename)
+    shown = name if len(name) <= 200 else f"{name[:80]}…{name[-40:]}"
+    return UsageError(
+        "CNV-2023",
+        f"{shown} can't be used: {error.strerror}",
+        hint="give a shorter name or another path, or get the right to read and write there",
+    )

@@ -1,11 +1,14 @@
-"""What a failed compilation leaves: its log, ``rerun.sh``, the small model cut out, kept beside the target's output."""
+"""What a failed compilation leaves: its log, ``rerun.sh``, the small model cut out, kept beside the target's output.
+
+Of an artifact that fails while it runs, the log alone is kept.
+"""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from convert.errors import ConvertError
+from convert.errors import ConvertError, ToolchainMissing
 from convert.links import link_or_copy
 
 LOG = "compile.log"
@@ -14,14 +17,16 @@ FAILED = "failed"
 
 
 def keep_failed(folder: Path, kept: Path, error: ConvertError) -> None:
-    """Put a failed compilation's working folder where the user finds it, and say so in the error's hint.
+    """Put a failed compilation's working folder, or the log of a failed run, where the user finds it.
 
-    Files are linked where that works. ``rerun.sh`` then runs the same command in the new place.
+    The error's hint says so. Files are linked where that works. ``rerun.sh`` runs the same command in the new place.
     """
-    if not (folder / LOG).is_file():
+    logs = _logs(folder)
+    if not logs or isinstance(error, ToolchainMissing):
         return
+    compiled = (folder / LOG).is_file()
     shutil.rmtree(kept, ignore_errors=True)
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(folder.rglob("*")) if compiled else logs:
         if path.is_file() and not path.is_symlink():
             link_or_copy(path, kept / path.relative_to(folder))
     moved = ""
@@ -32,10 +37,15 @@ def keep_failed(folder: Path, kept: Path, error: ConvertError) -> None:
         rerun.write_text(text, encoding="utf-8")
         rerun.chmod(0o755)
         moved = ", and rerun.sh beside it runs the compiler again"
-    error.hint = f"{error.hint.replace(str(folder), str(kept))}; the log is {kept / LOG}{moved}".removeprefix("; ")
+    log = kept / (LOG if compiled else logs[-1].name)
+    error.hint = f"{error.hint.replace(str(folder), str(kept))}; the log is {log}{moved}".removeprefix("; ")
 
 
 def drop_failed(kept: Path) -> None:
-    """Remove what an earlier failure left, once a compilation has succeeded."""
-    if (kept / LOG).is_file():
+    """Remove what an earlier failure left, once a compilation or a run has succeeded."""
+    if _logs(kept):
         shutil.rmtree(kept, ignore_errors=True)
+
+
+def _logs(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.log") if path.is_file() and not path.is_symlink())

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from artifacts.errors import disk_full
+from artifacts.errors import disk_full, path_unusable
 from convert.errors import UsageError
 from convert.host import WorkerDied
 from convert.stage import died
@@ -33,4 +33,6 @@ def guarded(stage: str, option: str = "--out") -> Iterator[None]:
                 f"{error.filename or 'a file'} can't be written: {error.strerror}",
                 hint=f"point {option} at a place that can be made and written",
             ) from error
+        if unusable := path_unusable(error):
+            raise unusable from error
         raise

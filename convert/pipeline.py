@@ -20,7 +20,7 @@ import msgspec
 from artifacts.digest import canonical_json, sha256_bytes, sha256_file
 from artifacts.errors import disk_full
 from artifacts.names import default_name
-from convert.backends import backend_names, knows_backend
+from convert.backends import knows_backend, no_backend
 from convert.cache import Cache
 from convert.errors import EXPECTED, ConvertError, UsageError
 from convert.guarding import guarded
@@ -282,12 +282,7 @@ def _resolve(texts: Sequence[str], *, compiles: bool) -> list[Target]:
     found = {target.name: target for target in map(find_target, texts)}
     lacking = sorted(name for name, target in found.items() if not knows_backend(target.backend))
     if lacking and compiles:
-        raise UsageError(
-            "CNV-2006",
-            f"this version has no compiler backend for {', '.join(lacking)}",
-            hint="`convert check MODEL --target …` tells what the card takes; the backends here are "
-            + ", ".join(backend_names()),
-        )
+        raise no_backend(lacking)
     return list(found.values())
 
 
@@ -335,9 +330,15 @@ def _load_key(request: Request, model: ModelFile) -> dict[str, Any]:
 
 
 def _content(path: Path) -> str:
-    """The digest of a file, or of all files of a folder."""
+    """The digest of a file, or of all files of a folder. Raises UsageError CNV-2014 for what is neither."""
     if path.is_file():
         return sha256_file(path)
+    if not path.is_dir():
+        raise UsageError(
+            "CNV-2014",
+            f"{path} is neither a file nor a folder of samples",
+            hint="give a .npz by input name, a .pt holding (args, kwargs), a folder of either, or module:callable",
+        )
     listed = [(item.name, sha256_file(item)) for item in sorted(path.iterdir()) if item.is_file()]
     return sha256_bytes(canonical_json(listed))
 

@@ -130,7 +130,11 @@ class Stages:
             run = _run_of(name, value, time.monotonic() - begun, record.cpu_seconds, record.peak_rss, cached=True)
         else:
             self._verify(parents)
-            value, answer = self._fresh(stage, key, args, limits=limits, worker=worker, failed=failed)
+            try:
+                value, answer = self._fresh(stage, key, args, limits=limits, worker=worker, failed=failed)
+            except (ConvertError, StageBug) as error:
+                self._still_there(parents, error)
+                raise
             run = _run_of(name, value, answer.seconds, answer.cpu_seconds, answer.peak_rss, cached=False)
         self._listener(Event(target=target, stage=name, run=run))
         return value, run
@@ -144,6 +148,12 @@ class Stages:
                 self._cache.drop_value(parent)
                 raise CacheCorrupt(parent.folder)
             self._trusted.add(parent.folder)
+
+    def _still_there(self, parents: Sequence[Value], error: Exception) -> None:
+        """A stage whose parents' entries were pruned while it ran says nothing about the model: start over."""
+        for parent in parents:
+            if parent.folder and not Path(parent.folder).is_dir():
+                raise CacheCorrupt(parent.folder) from error
 
     def tell(self, event: Event) -> None:
         """Pass on the progress of something that is no stage of its own."""

@@ -150,12 +150,16 @@ def parse_preprocess(text: str) -> str:
         return ""
     try:
         path = Path(text)
-        if not text.lstrip().startswith("{") and path.stat().st_size <= PREPROCESS_BYTES:
-            text = path.read_text(encoding="utf-8")
+        if not text.lstrip().startswith("{"):
+            # Bounded, whatever size the file claims: a device or a pipe claims none.
+            with path.open("rb") as stream:
+                text = stream.read(PREPROCESS_BYTES + 1).decode("utf-8")
+        if len(text) > PREPROCESS_BYTES:
+            raise _bad_preprocess(f"it is larger than {PREPROCESS_BYTES} bytes")
         document: Any = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise _bad_preprocess(str(error)) from error
-    if not isinstance(document, dict) or len(text) > PREPROCESS_BYTES:
+    if not isinstance(document, dict):
         raise _bad_preprocess("it is no JSON object")
     return canonical_json(document).decode()
 

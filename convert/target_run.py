@@ -341,8 +341,7 @@ class TargetRun:
     # --------------------------------------------------------------------------------------------- compile, validate
 
     def _compile(self, checked: CheckedGraph, options: CompileOptions, toolchain: Toolchain) -> CompiledArtifact:
-        out = Path(self.request.out or self.run.settings.out)
-        failed = (out / self.name / self.target.name / FAILED).resolve()
+        failed = self._failed_folder()
         artifact: CompiledArtifact = self._stage(
             "compile",
             [checked, self.graph],
@@ -354,6 +353,10 @@ class TargetRun:
         drop_failed(failed)
         self.keep(artifact)
         return artifact
+
+    def _failed_folder(self) -> Path:
+        out = Path(self.request.out or self.run.settings.out)
+        return (out / self.name / self.target.name / FAILED).resolve()
 
     def compile_here(
         self, backend: Backend, found: Toolchain, options: CompileOptions, version: str
@@ -400,7 +403,9 @@ class TargetRun:
                 [self.graph, artifact, own, evidence],
                 options,
                 extra_tools={**self.result.toolchain, **details, "devices": device_nodes()},
+                failed=self._failed_folder(),
             )
+            drop_failed(self._failed_folder())
         except EXPECTED as error:
             if error.code != "CNV-6002":
                 raise

@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from artifacts.errors import disk_full
+from artifacts.errors import disk_full, path_unusable
 from convert.host import HUGE_PAGES, TUNABLES
 
 PR_SET_PDEATHSIG = 1
@@ -155,8 +155,8 @@ def _decode_path(wanted: type, value: Any) -> Any:
 
 def _failure(error: Exception) -> bytes:
     as_json = getattr(error, "as_json", None)
-    if isinstance(error, OSError) and (full := disk_full(error, "a stage was writing")):
-        as_json = full.as_json
+    if isinstance(error, OSError) and (known := disk_full(error, "a stage was writing") or path_unusable(error)):
+        as_json = known.as_json
     if as_json is not None:
         return msgspec.json.encode({"error": as_json()})
     if isinstance(error, MemoryError):

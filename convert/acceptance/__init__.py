@@ -1,13 +1,8 @@
-"""Acceptance of an artifact on the device that it is for: how fast, how steady, and what happens when things break.
+"""Acceptance of an artifact where it is to work: how fast it is, whether it stays right, and how it fails.
 
-READ FIRST:
+    opening.py   what a user names (a folder, an .onnx, a reference) ─▶ ``Opened``
+    bench.py     warm-up, percentiles, throughput         soak.py   the same answer for hours
+    faults.py    what goes wrong, and the run after it    accept.py precision, stress, faults: one report
 
-    values     what is measured (Subject), and the results: Bench, Soak, Fault, Acceptance
-    record     ``artifact.json`` and a few samples beside an artifact, from which it can be run again
-    subjects   a folder of a conversion, an ONNX file, or a reference of a registry → Subject
-    running    an artifact on endless or counted samples, through its backend
-    bench      latency and throughput
-    soak       every output held against the first one
-    faults     what is broken on purpose, one function each
-    accept     precision, stress and faults together, as one report
+Everything runs in worker processes, so that a crash of a runtime is an error like any other.
 """

@@ -1,51 +1,71 @@
-"""``bench_artifact``: warm-up, then latency percentiles and throughput. Runs in the worker."""
+"""``convert bench``: the outputs first, then the times. A fast artifact with wrong outputs is not fast."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
-import numpy as np
+from convert.acceptance.session import Session
+from convert.acceptance.speed import speed_of
+from convert.acceptance.values import Accuracy, Bench, Speed
+from convert.errors import GateFailed
+from convert.values import Note
 
-from convert.acceptance.running import Runs, timed
-from convert.acceptance.values import Bench, BenchOptions, Latency, Subject
-from convert.arrays import load_npz
+DISK = 1 << 30
+"""Bytes of inputs that one pass may put on disk: programs of a vendor get each run's inputs as a file."""
 
 
-def bench_artifact(subject: Subject, options: BenchOptions, folder: Path) -> Bench:
-    """Run an artifact ``warmup`` + ``iterations`` times over its samples.
+def bench_artifact(session: Session, *, runs: int, warmup: int, tell: Callable[[str], None]) -> Bench:
+    """Judge the outputs, warm up, and time ``runs`` runs one after another.
 
-    Raises :class:`ToolchainMissing` CNV-6002, :class:`UsageError` CNV-2282, and what the backend raises.
+    Raises what running raises: ToolchainMissing CNV-6002, CompileFailed CNV-7005, GateFailed CNV-8122, ResourceLimit.
+    A verdict that failed is no error here: it stands in the result.
     """
-    runs = Runs(subject=subject, folder=folder / "runs", timeout=options.timeout, launcher=options.launcher)
-    count = options.warmup + options.iterations
-    ran, seconds, whole = timed(runs, count)
-    each = np.array(seconds[options.warmup :]) if len(seconds) == count else np.zeros(0)
-    per_run = float(each.mean()) if each.size else whole / count
-    batch = batch_of(subject)
-    return Bench(
-        target=subject.artifact.target,
-        device=ran.device,
-        ran_on=ran.ran_on,
-        timed="run" if each.size else "process",
-        warmup=options.warmup,
-        iterations=options.iterations,
-        samples=subject.graph.sample_count,
-        batch=batch,
-        latency=latency_of(each) if each.size else None,
-        runs_per_second=1.0 / per_run,
-        items_per_second=batch / per_run,
+    tell("outputs: every sample once")
+    accuracy = session.accuracy()
+    notes: tuple[Note, ...] = ()
+    fit = max(session.samples, DISK // max(1, session.prepared.sample_bytes) - warmup)
+    if runs > fit:
+        notes = (Note(text=f"{fit} runs instead of {runs}: the inputs of more would take over 1 GiB of disk"),)
+    tell(f"times: {warmup} runs to warm up, then {min(runs, fit)}")
+    speed = timed(session, runs=min(runs, fit), warmup=warmup)
+    return Bench(accuracy=accuracy, speed=speed, notes=(*notes, *_clock_note(speed)))
+
+
+def timed(session: Session, *, runs: int, warmup: int) -> Speed:
+    """The speed of a pass whose outputs are compared with the first ones. Raises GateFailed CNV-8123 as they differ."""
+    ran = session.run(session.job(runs=runs, warmup=warmup))
+    if ran.broken >= 0:
+        raise unsteady(ran.broken, ran.failures)
+    return speed_of(ran, warmup=warmup)
+
+
+def unsteady(run: int, failures: tuple[str, ...]) -> GateFailed:
+    """The error for an output that differs from the first one of the same input."""
+    shown = "; ".join(failures[:2])
+    return GateFailed(
+        "CNV-8123",
+        f"run {run} gave another answer than the first run on the same input: {shown}",
+        hint="look at the card's health (`convert doctor`), its temperature and its memory errors; if the artifact"
+        " is random by design, it can't be accepted like this",
     )
 
 
-def latency_of(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Latency:
-    """Percentiles of times in seconds, as milliseconds."""
-    p50, p90, p99 = (float(value) for value in np.percentile(seconds, [50, 90, 99]) * 1e3)
-    least, mean, most = (float(value) * 1e3 for value in (seconds.min(), seconds.mean(), seconds.max()))
-    return Latency(least=least, mean=mean, p50=p50, p90=p90, p99=p99, most=most)
+def _clock_note(speed: Speed) -> tuple[Note, ...]:
+    if speed.clock != "process":
+        return ()
+    what = "each run is a process of its own" if speed.p50 else "there is one process for all runs"
+    text = f"{what}, and the times have its start and the loading of the artifact in them: they say little of the card"
+    return (Note(level="warning", text=text),)
 
 
-def batch_of(subject: Subject) -> int:
-    """The first dimension of the first input of the first sample; 1 for a scalar."""
-    arrays = load_npz(subject.graph.path("samples/000.npz"))
-    shape = arrays[subject.graph.inputs[0].name].shape if subject.graph.inputs else ()
-    return int(shape[0]) if shape else 1
+def differs(accuracy: Accuracy, subject: str) -> GateFailed | None:
+    """The error of a verdict that failed, with a code of its own; None where it passed or nothing was judged."""
+    if accuracy.verdict is None or accuracy.verdict.passed:
+        return None
+    shown = "; ".join(accuracy.verdict.failures[:3])
+    return GateFailed(
+        "CNV-8124",
+        f"{subject} differs from its reference outputs beyond the gate: {shown}",
+        hint="the card, its driver or its toolkit give other numbers than those it was validated with: `convert doctor`"
+        " looks at what belongs together; if the difference is acceptable, say so with --gate METRIC=VALUE",
+    )

@@ -1,77 +1,166 @@
-"""``soak_artifact``: an artifact for a long time, every output held against the first of its sample. In the worker."""
+"""``convert soak``: the same inputs for hours, and the same outputs. It stops at the first that differs."""
 
 from __future__ import annotations
 
+import re
+import threading
 import time
-from pathlib import Path
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 
-import numpy as np
+from convert.acceptance.session import Session
+from convert.acceptance.speed import speed_of
+from convert.acceptance.values import Accuracy, Pass, Soak
+from convert.errors import UsageError
+from convert.host import Worker
 
-from convert.acceptance.running import Runs, until
-from convert.acceptance.values import Soak, SoakOptions, Subject
-from convert.arrays import Array
-from convert.compare import compare_outputs, fold
-from convert.gate import judge
-from convert.values import OutputMetrics, ValidationReport
+ROUND = 10.0
+"""Seconds that a round is meant to take: what stops a soak between runs is looked at once a round."""
+MOST = 2000
+"""Runs of a round at most."""
+DISK = 256 << 20
+"""Bytes of inputs that a round may put on disk."""
+EVERY = 30.0
+"""Seconds between two words on how far it is."""
+DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>s|min|m|h|d)?")
+UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def soak_artifact(subject: Subject, options: SoakOptions, folder: Path) -> Soak:
-    """Run until the time has passed, or an output differs from its first one beyond the gate: then at once.
+def parse_duration(text: str) -> float:
+    """``90s``, ``10m``, ``24h``, ``2d`` or plain seconds. Raises :class:`UsageError` CNV-2283."""
+    match = DURATION.fullmatch(text.strip().lower())
+    seconds = float(match["number"]) * UNITS[match["unit"] or "s"] if match else 0.0
+    if not 0 < seconds <= 366 * 86400:
+        raise UsageError("CNV-2283", f"{text!r} is no time", hint="write it like 90s, 10m, 24h or 2d")
+    return seconds
 
-    Equal bits need no comparing, so that a steady artifact is run and not measured most of the time. Raises what
-    :func:`convert.acceptance.running.start` raises.
+
+@dataclass
+class _State:
+    """What the workers of a soak share."""
+
+    deadline: float
+    runs_left: int
+    tell: Callable[[str], None]
+    begun: float = field(default_factory=time.monotonic)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stop: threading.Event = field(default_factory=threading.Event)
+    passes: list[tuple[Pass, int]] = field(default_factory=list)
+    first: tuple[Pass, int] | None = None
+    last: tuple[Pass, int] | None = None
+    runs: int = 0
+    rounds: int = 0
+    equal: int = 0
+    told: float = 0.0
+    worst: Pass | None = None
+    broken: Pass | None = None
+    broken_at: int = -1
+
+    def take(self, wanted: int) -> int:
+        """How many runs the next round has; 0: it is over."""
+        with self.lock:
+            if self.stop.is_set() or time.monotonic() >= self.deadline or self.runs_left == 0:
+                return 0
+            count = wanted if self.runs_left < 0 else min(wanted, self.runs_left)
+            self.runs_left -= count if self.runs_left > 0 else 0
+            return count
+
+    def add(self, ran: Pass, memory: int) -> None:
+        """Count a round."""
+        with self.lock:
+            self.first = self.first or (ran, memory)
+            self.last = (ran, memory)
+            self.rounds += 1
+            self.equal += ran.equal
+            if ran.broken >= 0 and self.broken is None:
+                self.broken = ran
+                self.broken_at = self.runs + ran.broken
+                self.stop.set()
+            self.runs += ran.runs
+            if ran.worst and (self.worst is None or _error(ran) > _error(self.worst)):
+                self.worst = ran
+            now = time.monotonic()
+            if now - self.told >= EVERY:
+                self.told = now
+                self.tell(f"{self.runs} runs in {now - self.begun:.0f} s, {self.equal} of them bit for bit the first")
+
+
+def _error(ran: Pass) -> float:
+    return max((output.rel_l2 or 0.0 for output in ran.worst), default=0.0)
+
+
+def soak_artifact(
+    session: Session,
+    accuracy: Accuracy,
+    *,
+    seconds: float,
+    runs: int = 0,
+    workers: int = 1,
+    tell: Callable[[str], None],
+) -> Soak:
+    """Run the inputs over and over, in ``workers`` processes at once, until the time is over, ``runs`` were done, or
+    an output differs from the first one of its input beyond the gate.
+
+    ``accuracy`` is of the first run, whose outputs the session keeps. Raises what running raises; an output that
+    differs is no error here: it stands in the result.
     """
-    runs = Runs(subject=subject, folder=folder / "runs", timeout=options.timeout, launcher=options.launcher)
-    begun, first = time.monotonic(), dict[int, list[Array]]()
-    done = identical = 0
-    worst, failures, device, ran_on = 0.0, list[str](), "", None
-    for ran, sample, outputs in until(runs, options.seconds, options.iterations):
-        done += 1
-        device, ran_on = ran.device, ran.ran_on
-        before = first.setdefault(sample, [np.array(output) for output in outputs])
-        if same(before, outputs):
-            identical += 1
-            continue
-        told, rel_l2 = _judged(subject, before, outputs)
-        worst = max(worst, rel_l2)
-        if told:
-            failures = told
-            break
+    begun = time.monotonic()
+    state = _State(deadline=begun + seconds, runs_left=runs or -1, tell=tell, told=begun)
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        futures = [pool.submit(_work, session, state) for _ in range(workers)]
+        try:
+            wait(futures)
+        except BaseException:
+            # Ctrl-C: what runs is ended at once, so that nobody waits for a round.
+            state.stop.set()
+            session.shop.close()
+            raise
+    for future in futures:
+        future.result()
+    first, last = state.first, state.last
     return Soak(
-        passed=not failures,
-        device=device,
-        ran_on=ran_on or "device",
+        asked=seconds,
         seconds=time.monotonic() - begun,
-        iterations=done,
-        identical=identical,
-        worst_rel_l2=worst,
-        failed_at=done if failures else 0,
-        failures=tuple(failures),
+        runs=state.runs,
+        rounds=state.rounds,
+        workers=workers,
+        equal=state.equal,
+        ran_on=accuracy.ran_on,
+        device=accuracy.device,
+        sampled=accuracy.sampled,
+        samples=accuracy.samples,
+        worst=state.worst.worst if state.worst else (),
+        broken=state.broken_at,
+        failures=state.broken.failures if state.broken else (),
+        first=speed_of(first[0]) if first else None,
+        last=speed_of(last[0]) if last else None,
+        memory_first=first[1] if first else 0,
+        memory_last=last[1] if last else 0,
     )
 
 
-def same(left: list[Array], right: list[Array]) -> bool:
-    """Whether outputs are equal bit by bit."""
-    return len(left) == len(right) and all(
-        a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-        for a, b in zip(left, right, strict=True)
-    )
+def _work(session: Session, state: _State) -> None:
+    """Rounds of one worker, until it is over."""
+    try:
+        with session.shop.worker() as worker:
+            count = session.samples
+            while size := state.take(count):
+                ran = _round(session, state, worker, size)
+                count = _next_size(session, ran)
+    finally:
+        state.stop.set()
 
 
-def _judged(subject: Subject, before: list[Array], outputs: list[Array]) -> tuple[list[str], float]:
-    """What breaks the gate, and the worst relative L2."""
-    names = [spec.name for spec in subject.graph.outputs]
-    comparison = fold([compare_outputs(before, outputs, names)])
-    report = ValidationReport(
-        parent=subject.artifact.digest,
-        ran_on="device",
-        outputs=comparison.outputs,
-        samples=1,
-        reference="its first run",
-    )
-    return [*judge(report, subject.judged_as, subject.gate).failures], worst_of(comparison.outputs)
+def _round(session: Session, state: _State, worker: Worker, size: int) -> Pass:
+    ran, memory = session.run_measured(session.job(runs=size), worker)
+    state.add(ran, memory)
+    return ran
 
 
-def worst_of(outputs: tuple[OutputMetrics, ...]) -> float:
-    """The worst relative L2 of all outputs."""
-    return max((output.rel_l2 for output in outputs if output.rel_l2 is not None), default=0.0)
+def _next_size(session: Session, ran: Pass) -> int:
+    """Runs of the next round: as many as take ten seconds, in whole turns of the inputs."""
+    turn = session.samples
+    each = ran.seconds / max(1, ran.runs)
+    fit = min(ROUND / each if each > 0 else MOST, MOST, DISK / max(1, session.prepared.sample_bytes))
+    return max(1, int(fit) // turn) * turn

@@ -7,7 +7,7 @@ A distribution outside this project declares, in the entry-point group ``convert
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
 from typing import cast
@@ -41,6 +41,16 @@ def backend_names() -> tuple[str, ...]:
 def knows_backend(name: str) -> bool:
     """Whether a backend can be loaded; looks at other distributions only where the table doesn't have it."""
     return name in BACKENDS or name in _others()
+
+
+def no_backend(targets: Sequence[str]) -> UsageError:
+    """The error CNV-2006 for targets that nothing here compiles for."""
+    return UsageError(
+        "CNV-2006",
+        f"this version has no compiler backend for {', '.join(targets)}",
+        hint="`convert check MODEL --target …` tells what the card takes; the backends here are "
+        + ", ".join(backend_names()),
+    )
 
 
 def load_backend(name: str) -> Backend:

@@ -44,6 +44,7 @@ def require_pairs(graph: OnnxGraph) -> None:
     if not is_quantized(graph):
         raise UsageError(
             "CNV-2268",
-            "the graph was not quantized: without pairs of QuantizeLinear and DequantizeLinear its ranges are made up",
-            hint="convert it through `convert`, which puts them in, or quantize the model first",
+            "the graph was not quantized: it has no products of float32 that could be; products inside "
+            "If, Loop and Scan, of other types than float32, and without a range stay in float",
+            hint="leave --precision out, or quantize the model first",
         )

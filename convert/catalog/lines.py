@@ -21,12 +21,13 @@ def key_lines(text: str) -> dict[Place, int]:
     found: dict[Place, int] = {(): 1}
     arrays: dict[Place, int] = {}
     table: Place = ()
-    place = 0
+    place, line, counted = 0, 1, 0
     while place < len(text):
         end = _statement_end(text, place)
         statement = text[place:end]
         stripped = statement.lstrip()
-        line = text.count("\n", 0, place + len(statement) - len(stripped)) + 1
+        begins = place + len(statement) - len(stripped)
+        line, counted = line + text.count("\n", counted, begins), begins
         if stripped.startswith("["):
             table = _header(stripped, arrays)
             _note(found, table, line)

@@ -10,6 +10,7 @@ import difflib
 import tomllib
 import types
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -44,13 +45,16 @@ def read_catalog(path: Path) -> Catalog:
 def read_text(path: Path) -> str:
     """The text of a catalogue file. Raises UsageError CNV-2351."""
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with path.open("rb") as stream:
+            # Not its size: a device has none and never ends.
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
             raise UsageError(
                 "CNV-2351",
                 f"{path} is larger than {MAX_BYTES >> 20} MiB",
                 hint="split the catalogue, or name the right file",
             )
-        return path.read_text(encoding="utf-8")
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError as error:
         raise UsageError(
             "CNV-2351", f"there is no {path}", hint=f"write one ({FILE} in the current folder), or name it with --file"
@@ -109,7 +113,7 @@ def _shape(value: Any, kind: Any, path: Place) -> Iterator[Found]:
     elif not isinstance(value, dict):
         yield path, f"this is a table, not {_kind(value)}"
     else:
-        fields = get_type_hints(inner, include_extras=True)
+        fields = _fields(inner)
         names = list(inner.__struct_fields__)
         for key, item in value.items():
             if key not in names:
@@ -125,6 +129,12 @@ def _each(value: Any, wanted: type, words: str, items: Callable[[], Any], inside
         return
     for key, item in items():
         yield from _shape(item, kind, (*path, key))
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The type of each field; evaluating them costs more than all else, and a catalogue has thousands of tables."""
+    return get_type_hints(kind, include_extras=True)
 
 
 def _struct_in(kind: Any) -> type[msgspec.Struct] | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from artifacts.digest import canonical_json, sha256_bytes, sha256_file
-from convert.backends import load_backend
+from convert.backends import knows_backend, load_backend, no_backend
 from convert.backends.base import Missing
 from convert.catalog.pairs import request_of
 from convert.catalog.values import Change, Pair, Recipe
@@ -120,6 +120,8 @@ def _request_facts(request: Request) -> Iterator[tuple[str, str]]:
 
 
 def _probed(backend: str, target: str) -> str:
+    if not knows_backend(backend):
+        raise no_backend([target])
     found = load_backend(backend).probe(find_target(target), os.environ)
     return "" if isinstance(found, Missing) else f"{found.name} {found.version}"
 

@@ -5,10 +5,12 @@ Nothing here looks at a model's file; that is what planning does.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zoneinfo import available_timezones
 
 from artifacts.channels import check_channel
 from artifacts.names import check_name, check_version, parse_ref
@@ -45,6 +47,12 @@ def _of_defaults(defaults: Defaults) -> Iterator[Found]:
     for name in defaults.targets:
         yield from _raised((*place, "targets"), partial(find_target, name))
     yield from _schedule((*place, "schedule"), defaults.schedule)
+    zones = available_timezones()
+    # A machine without time zone data knows of none; there Prefect's own word has to do.
+    if zones and defaults.timezone and defaults.timezone not in zones:
+        near = difflib.get_close_matches(defaults.timezone, zones, n=1)
+        told = f"; near it: {near[0]}" if near else ""
+        yield (*place, "timezone"), f"no time zone is called {defaults.timezone!r}{told}"
     if defaults.channel:
         yield from _raised((*place, "channel"), partial(check_channel, defaults.channel))
     if defaults.on_regression and not defaults.on_regression.startswith(("http://", "https://")):
@@ -110,7 +118,9 @@ def _of_targets(model: ModelEntry, defaults: Defaults) -> Iterator[Found]:
 def _of_precision(model: ModelEntry, target: Target) -> Iterator[Found]:
     name, special = override(model, target.name)
     precision = special.precision or model.precision
-    if precision and target.precisions.get(precision, "no") == "no":
+    # A mixed plan is made of fp16 and fp32; whether a backend can express it, the backend says.
+    needed = "fp16" if precision == "mixed" else precision
+    if needed and target.precisions.get(needed, "no") == "no":
         has = ", ".join(known for known, state in target.precisions.items() if state != "no")
         place: Place = ("target", name, "precision") if special.precision else ("precision",)
         yield place, f"{precision} is not a precision of {target.name}, which has {has}"

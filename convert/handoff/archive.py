@@ -142,6 +142,8 @@ def open_bundle(place: Path, folder: Path) -> Opened:
     """
     if place.is_dir():
         return _copied(place, folder)
+    if place.exists() and not place.is_file():
+        raise not_a_bundle(place, "it is no plain file")
     with _open_tar(place) as tar:
         members = _members(tar, place)
         document = _document(tar, members, place)

@@ -41,6 +41,8 @@ def read_dump(path: Path) -> list[Departure] | dict[str, Array]:
             return _folder(path)
         if path.stat().st_size > LARGEST and path.suffix != ".npz":
             raise _unreadable(path, f"it has more than {LARGEST >> 20} MiB")
+        if not path.is_file() and path.exists():
+            raise _unreadable(path, "it is neither a file nor a folder")
         if path.suffix == ".npz":
             return load_npz(path)
         text = path.read_text(encoding="utf-8-sig", errors="replace")

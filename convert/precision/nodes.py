@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import msgspec
 
@@ -65,8 +66,9 @@ def _node(
     arriving = [float(table.passed[rules.row[name]]) for name in fed if name in rules.row and name not in own]
     row = rules.row.get(worst)
     seen = rules.row.get(values[-1]) if values else None
-    told = {} if row is None else {
-        "low": _finite(table.low[seen]), "high": _finite(table.high[seen]), "overflow": float(table.overflow[row]),
+    told: dict[str, Any] = {} if row is None else {
+        "low": _finite(float(table.low[seen])), "high": _finite(float(table.high[seen])),
+        "overflow": float(table.overflow[row]),
         "flushed": float(table.flushed[row]), "made": 0.0 if main.moves else float(table.made[row]),
     }  # fmt: skip
     return NodeForecast(
@@ -84,7 +86,7 @@ def _node(
 
 def _finite(value: float) -> float | None:
     """An end of a range as JSON can hold it."""
-    return float(value) if math.isfinite(value) else None
+    return value if math.isfinite(value) else None
 
 
 def _operator(steps: Sequence[Step], main: Step) -> str:

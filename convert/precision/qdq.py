@@ -32,11 +32,18 @@ OPTIONS = {"ActivationSymmetric": True, "WeightSymmetric": True}
 
 
 def products(model: ModelProto) -> dict[str, tuple[str, ...]]:
-    """The nodes of the main graph that can be quantized: name → the values that they take and give."""
+    """The nodes of the main graph that can be quantized: name → the values that they take and give.
+
+    Only of float32: below opset 19 a pair takes nothing else.
+    """
+    graph = model.graph
+    kinds = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.output, *graph.value_info)}
+    kinds |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     return {
         node.name: tuple(name for name in (*node.input[:2], node.output[0]) if name)
         for node in model.graph.node
         if node.op_type in PRODUCTS
+        and all(kinds.get(name, 0) in (0, TensorProto.FLOAT) for name in (*node.input[:2], node.output[0]))
     }
 
 

@@ -25,7 +25,7 @@ def run_nodes(options: DiffOptions, limit: float, dump: str, folder: Path) -> No
     """Compare B with A node by node, or a dump with A; ``limit``: the relative L2 from which a value departs.
 
     Raises UsageError CNV-2060 where a model can't be run, CNV-2323 where a side is no ONNX file, CNV-2324 for a dump
-    that can't be read, and LoadError for a model file.
+    that can't be read, CNV-2325 where no value of one side is known in the other, and LoadError for a model file.
     """
     left, loaded = _adopted(options.left, folder / "a")
     if dump:
@@ -34,7 +34,7 @@ def run_nodes(options: DiffOptions, limit: float, dump: str, folder: Path) -> No
     right_options = msgspec.structs.replace(options.right, samples=str(shared), inputs=(), dims=())
     right, _ = _adopted(right_options, folder / "b")
     try:
-        return compare_nodes(left, right, limit, folder / "runs")
+        return _compared(compare_nodes(left, right, limit, folder / "runs"), options.right.path)
     except SessionFailed as failure:
         raise _not_run(options.right.path, str(failure)) from failure
     finally:
@@ -64,6 +64,17 @@ def _not_run(path: str, why: str) -> UsageError:
     )
 
 
+def _compared(found: NodeDiff, other: str) -> NodeDiff:
+    """Refuse to call two sides alike of which nothing was compared."""
+    if not found.aligned:
+        raise UsageError(
+            "CNV-2325",
+            f"nothing was compared: none of the {found.values} float values of {Path(other).name} is known in A",
+            hint="compare the outputs alone (without --per-node); a dump's names must be those of A's values",
+        )
+    return found
+
+
 def _beside_dump(graph: OnnxGraph, path: Path, limit: float, folder: Path) -> NodeDiff:
     """A's values beside what a vendor's tool left of the first sample."""
     told = read_dump(path)
@@ -89,4 +100,6 @@ def _beside_dump(graph: OnnxGraph, path: Path, limit: float, folder: Path) -> No
                 )  # fmt: skip
     rows = tuple(departed[:LISTED])
     first = next((row for row in rows if row.error > 3 * row.arriving), rows[0] if rows else None)
-    return NodeDiff(limit=limit, aligned=len(known), values=len(told), first=first, departures=rows)
+    return _compared(
+        NodeDiff(limit=limit, aligned=len(known), values=len(told), first=first, departures=rows), str(path)
+    )

@@ -216,3 +216,11 @@ def test_a_reader_that_leaves_early_is_no_traceback(root):
     command = f"{sys.executable} -m artifacts show net --fetch-commands --registry {root} | head -c 1"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("#", "")
+
+
+def test_a_path_that_the_system_refuses_is_an_expected_failure(root, tmp_path, capsys):
+    (tmp_path / "circle").symlink_to("circle")
+    for place in ("n" * 5000, str(tmp_path / "circle")):
+        code, said = run_json(capsys, "list", "--registry", place)
+        assert (code, said["error"]["code"]) in ((2, "CNV-2023"), (9, "CNV-9003"))
+        assert len(said["error"]["message"]) < 500

@@ -91,6 +91,15 @@ def test_wrong_numbers_end_in_8_and_publish_nothing(site: Site) -> None:
     assert not (site.folder / "registry" / "wrong").exists()
 
 
+def test_an_artifact_that_fails_on_the_card_leaves_the_log_of_its_run(site: Site) -> None:
+    broken = site("--name", "runs", "--no-publish", ACL_DOUBLE_FAULT="execute")
+    kept = site.folder / "out" / "runs" / "Ascend910B" / "failed"
+    assert (broken.code, [path.name for path in kept.iterdir()]) == (7, ["device.log"])
+    assert str(kept / "device.log") in broken.error["hint"]
+    assert site("--name", "runs", "--no-publish").code == 0
+    assert not kept.exists()
+
+
 def test_a_hung_compiler_ends_in_10_and_leaves_no_process(site: Site) -> None:
     pids = site.folder / "pids"
     ended = site("--timeout", "8", "--option", "op_debug_level=0", fault="hang", ATC_DOUBLE_PIDS=str(pids))

@@ -172,3 +172,26 @@ def test_the_example_is_a_catalogue_and_its_commented_part_is_too() -> None:
     document = tomllib.loads(whole)
     assert set(document["catalog"]) == set(Defaults.__struct_fields__)
     assert {key for model in document["model"] for key in model} == set(ModelEntry.__struct_fields__)
+
+
+def test_a_mixed_plan_is_a_precision_of_what_has_fp16() -> None:
+    assert problems('[[model]]\npath = "a.onnx"\ntargets = ["cpu"]\nprecision = "mixed"\n') == []
+
+
+def test_a_time_zone_that_is_none_is_told() -> None:
+    (told,) = problems('[catalog]\ntimezone = "Asia/Shanghia"\n')
+    assert told.startswith("line 2: catalog.timezone: no time zone is called 'Asia/Shanghia'")
+
+
+def test_a_device_without_end_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_catalog(Path("/dev/zero"))
+    assert caught.value.code == "CNV-2351"
+    (tmp_path / "convert.toml").write_bytes(b'\xef\xbb\xbf[catalog]\r\nowner = "x"\r\n')
+    assert read_catalog(tmp_path / "convert.toml").defaults.owner == "x"
+
+
+def test_lines_stay_right_over_comments_and_texts_of_many_lines() -> None:
+    text = '\n# one\n[catalog]\n\nowner = """\na\n"""\n\n  [[model]]\n\n  path = "x"\n'
+    lines = key_lines(text)
+    assert (lines["catalog", "owner"], lines["model", 0], lines["model", 0, "path"]) == (5, 9, 11)

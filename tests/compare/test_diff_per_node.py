@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -142,3 +143,28 @@ def test_something_else_is_no_dump(tmp_path: Path, capsys):
     (tmp_path / "dump.txt").write_text("hello", encoding="utf-8")
     code, found = _diff(capsys, _saved(tmp_path / "a.onnx", RIGHT), "--dump", str(tmp_path / "dump.txt"))
     assert (code, found["error"]["code"]) == (2, "CNV-2324")
+
+
+def test_sides_of_which_nothing_is_known_are_not_called_alike(tmp_path: Path, capsys):
+    a = _saved(tmp_path / "a.onnx", "g (float[4,16] x) => (float[4,16] y) { y = Exp(x) }")
+    b = _saved(tmp_path / "b.onnx", "g (float[4,16] x) => (bool[4,16] z) { z = IsNaN(x) }")
+    code, found = _diff(capsys, a, b)
+    assert (code, found["error"]["code"]) == (2, "CNV-2325")
+    np.savez(tmp_path / "dump.npz", elsewhere=np.ones(3))
+    code, found = _diff(capsys, a, "--dump", str(tmp_path / "dump.npz"))
+    assert (code, found["error"]["code"]) == (2, "CNV-2325")
+
+
+def test_a_dump_that_promises_more_than_it_has_takes_no_memory(tmp_path: Path, capsys):
+    model = _saved(tmp_path / "a.onnx", RIGHT)
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(117) + b"\n"
+    lie = b"\x93NUMPY\x01\x00v\x00" + header
+    (tmp_path / "dump").mkdir()
+    (tmp_path / "dump" / "a.npy").write_bytes(lie)
+    with zipfile.ZipFile(tmp_path / "lie.npz", "w") as archive:
+        archive.writestr("a.npy", lie)
+    np.save(tmp_path / "one.npy", np.ones(3))
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    for dump in ("dump", "lie.npz", "one.npz", "/dev/zero"):
+        code, found = _diff(capsys, model, "--dump", str(tmp_path / dump))
+        assert (code, found["error"]["code"]) == (2, "CNV-2324")

@@ -18,6 +18,7 @@ from convert.__main__ import cli as convert_cli
 from convert.commands.catalog import COMMANDS as CATALOG_COMMANDS
 from convert.commands.graph import command as graph_group
 from convert.commands.ops import COMMANDS as OPS_COMMANDS
+from convert.commands.toolchain import command as toolchain_group
 from convert.settings import Settings
 
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -94,13 +95,14 @@ def test_every_command_of_convert_is_told_and_helps(name: str) -> None:
     assert f"\n## convert {name}\n" in CLI_PAGE.read_text(encoding="utf-8")
     shown = CliRunner().invoke(convert_cli, [name, "--help"]).output
     assert shown.startswith(f"Usage: cli {name} ")
-    assert "--json" in shown or name in ("ops", "graph", "catalog")
+    assert "--json" in shown or name in ("ops", "graph", "catalog", "toolchain")
 
 
 SUBCOMMANDS = [
     *(("ops", name) for name in OPS_COMMANDS),
     *(("graph", name) for name in graph_group.commands),
     *(("catalog", name) for name in CATALOG_COMMANDS),
+    *(("toolchain", name) for name in toolchain_group.commands),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import shutil
 import tarfile
@@ -92,6 +93,11 @@ def test_other_files_are_told_apart(tmp_path: Path, content: bytes) -> None:
     assert refusal_of(path, tmp_path) == "CNV-2301"
     assert refusal_of(tmp_path / "nowhere.tar", tmp_path) == "CNV-2301"
     assert refusal_of(tmp_path, tmp_path) == "CNV-2301"
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert refusal_of(tmp_path / "pipe", tmp_path) == "CNV-2301"
 
 
 def test_a_header_that_asks_for_gigabytes_costs_nothing(archive: Path, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_preprocessing_is_an_object_or_a_file_with_one(tmp_path: Path) -> None:
     path = tmp_path / "aipp.json"
     path.write_text('{"std": [1], "mean": [0]}')
     assert parse_preprocess(str(path)) == parse_preprocess('{"mean":[0],"std":[1]}') == '{"mean":[0],"std":[1]}'
-    for text in ("[1]", "nowhere.json", '{"a":', "{" * 5000):
+    for text in ("[1]", "nowhere.json", '{"a":', "{" * 5000, "/dev/zero", "n" * 5000):
         with pytest.raises(UsageError) as refusal:
             parse_preprocess(text)
         assert refusal.value.code == "CNV-2309"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from magicmind_kit import BACKEND, DIGEST, DOUBLES, dense, dim_of
+from magicmind_kit import BACKEND, DIGEST, DOUBLES, dense, dim_of, script
 
 from artifacts.cli import run_boundary
 from artifacts.digest import file_entries
@@ -27,12 +27,6 @@ from convert.stages.compile import compile_graph, runner_for
 from convert.values import CheckedGraph, CompileOptions, OnnxGraph, Support
 
 Arrays = dict[str, np.ndarray]
-
-
-def script(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 @pytest.fixture

@@ -182,3 +182,10 @@ def header(path: str = "out/model.mm") -> dict[str, Any]:
     """What the stand-in wrote of an artifact."""
     line = Path(path).read_bytes().split(b"\n", 2)[1]
     return dict(json.loads(line))
+
+
+def script(path: Path, text: str) -> None:
+    """A program in the shell's language."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)

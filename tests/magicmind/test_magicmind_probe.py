@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from conftest import script
-from magicmind_kit import BACKEND, DOUBLES
+from magicmind_kit import BACKEND, DOUBLES, script
 
 from artifacts.runner import Finished
 from convert.backends.base import Missing, Toolchain
@@ -173,23 +173,22 @@ def test_a_retry_is_told_by_the_log() -> None:
 # -------------------------------------------------------------------------------------------------------- to elsewhere
 
 
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
 def test_a_bundle_is_compiled_and_measured_elsewhere_and_published_as_a_device(
-    sdk, convert, tmp_path: Path, capsys, monkeypatch
+    sdk, convert, tmp_path: Path, capsys, monkeypatch, precision: str
 ) -> None:
     from artifacts.cli import run_boundary
     from convert.__main__ import cli
 
     monkeypatch.setenv("NEUWARE_HOME", str(tmp_path / "nowhere"))
-    code, told = convert()
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(4).normal(size=(2, 8)).astype(np.float32))
+    given = ("--calibration", tmp_path / "x.npz", "--gate", "rel_l2=0.2") if precision == "int8" else ()
+    code, told = convert("--precision", precision, *given)
     assert (code, told["targets"][0]["status"]) == (6, "handoff")
     handoff = told["targets"][0]["handoff"]
-    assert handoff["needs"] == {
-        "toolchain": "MagicMind",
-        "version": "1.7.0",
-        "arch": "mtp_372",
-        "clusters": "8",
-        "python_module": "magicmind",
-    }
+    wanted = {"toolchain": "MagicMind", "version": "1.7.0", "arch": "mtp_372", "clusters": "8"}
+    assert wanted.items() <= handoff["needs"].items()
+    assert (handoff["needs"].get("calibration") == "a card") is (precision == "int8")
     sdk()
     subprocess.run(["tar", "-xf", handoff["path"], "-C", tmp_path], check=True)
     folder = tmp_path / "tiny-MLU370-X4.handoff"

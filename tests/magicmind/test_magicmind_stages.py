@@ -27,6 +27,7 @@ def test_layouts_are_turned_on_the_way_in_and_out(sdk, stage) -> None:
     reference = np.load(graph.path("reference/000.npz"))["0"]
     np.testing.assert_allclose(outputs[0][0], reference, rtol=1e-5, atol=1e-6)
     assert (ran.ran_on, ran.device) == ("device", "MLU370-X4")
+    assert len(ran.seconds) == 1 and ran.seconds[0] > 0
 
 
 def test_each_sample_of_a_range_is_run_in_its_own_size_and_ids_become_32_bits(sdk, stage) -> None:

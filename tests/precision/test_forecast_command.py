@@ -135,3 +135,31 @@ def test_int8_is_quantized_from_the_calibration_inputs(capsys, tmp_path: Path):
     assert quantize["notes"][0]["text"] == "int8: ranges (minmax) from 3 calibration inputs"
     ops = {node.op_type for node in onnx.load(target["artifact"]["path"]).graph.node}
     assert {"QuantizeLinear", "DequantizeLinear"} <= ops
+
+
+def test_ranges_without_finite_ends_are_null_and_told_in_words(tmp_path: Path, capsys):
+    onnx.save(parsed("g (float[2,3] x) => (float[2,3] y) { a = Abs(x) b = Neg(a) y = Sqrt(b) }"), tmp_path / "n.onnx")
+    words = ("forecast", str(tmp_path / "n.onnx"), "--precision", "fp16", "--no-plan")
+    code, document = _json(capsys, *words)
+    assert (code, document["error"]["code"]) == (8, "CNV-8101")
+    assert (document["nodes"][-1]["low"], document["nodes"][-1]["high"]) == (None, None)
+    np.savez(tmp_path / "s.npz", x=np.full((2, 3), np.inf, np.float32))
+    page = tmp_path / "page.html"
+    assert _convert(*words, "--samples", str(tmp_path / "s.npz"), "--html", str(page), "--quiet") == 8
+    assert page.exists()
+
+
+def test_tensors_without_elements_are_forecast(tmp_path: Path, capsys):
+    onnx.save(parsed("g (float[0,3] x) => (float[0,3] y) { a = Exp(x) y = Tanh(a) }"), tmp_path / "n.onnx")
+    code, document = _json(capsys, "forecast", str(tmp_path / "n.onnx"), "--precision", "fp16")
+    assert (code, document["error"]) == (0, None)
+
+
+def test_int8_where_nothing_can_be_quantized_says_why(tmp_path: Path, capsys):
+    text = "g (float16[2,3] x, float16[3,3] w) => (float16[2,3] y) { y = MatMul(x, w) }"
+    onnx.save(parsed(text), tmp_path / "half.onnx")
+    words = ("run", str(tmp_path / "half.onnx"), "--target", "cpu", "--precision", "int8", "--no-publish")
+    code, document = _json(capsys, *words, "--out", str(tmp_path / "out"))
+    error = document["error"] or document["targets"][0]["error"]
+    assert (code, error["code"]) == (2, "CNV-2268")
+    assert "other types than float32" in error["message"]

@@ -1,0 +1,98 @@
+"""Doing harm to a run, in the worker that runs it and nowhere else: the other side of ``faults.py``."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from artifacts.runner import Finished
+from convert.acceptance.values import Fault
+from convert.backends.base import LOG, Runner
+from convert.doctor.ascend import HIDING as HIDING_ASCEND
+from convert.doctor.others import HIDING
+from op_registry.targets import find_target
+
+if TYPE_CHECKING:
+    from convert.arrays import Array
+
+KILLED_AFTER = 0.05
+"""Seconds that a program has before its worker is killed: enough to be started, too few for any to end."""
+CHILD_KIB = 96 << 10
+"""Address space of a program that runs out of memory: an interpreter starts in it, no runtime loads a model."""
+ROOM = 2 << 20
+"""What the worker may still take in its own process, in bytes."""
+
+
+def hiding_variables(target: str) -> tuple[str, ...]:
+    """The variables that hide a target's cards from programs; none where there is no card, or none are known."""
+    found = find_target(target)
+    if found.vendor == "ascend":
+        return (HIDING_ASCEND,)
+    return HIDING.get(found.vendor, ())
+
+
+def prepare_harm(fault: Fault, target: str) -> None:
+    """Harm that is done to the worker before anything runs in it."""
+    if fault == "device-lost":
+        for name in hiding_variables(target):
+            os.environ[name] = "-1"
+    if fault == "memory":
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, most))
+
+
+def harmed_runner(runner: Runner, fault: Fault) -> Runner:
+    """The process runner with harm done to what it starts."""
+    if fault == "killed":
+        return _killed(runner)
+    if fault == "memory":
+        return _starved(runner)
+    return runner
+
+
+def _killed(runner: Runner) -> Runner:
+    """Kills this worker while its program runs; the program's guard then has to end it."""
+
+    def run(argv: Sequence[str], *, environment: Mapping[str, str] | None = None, log: str = LOG) -> Finished:
+        threading.Timer(KILLED_AFTER, die).start()
+        runner(argv, environment=environment, log=log)
+        die()
+        raise AssertionError("a killed process does not go on")
+
+    return run
+
+
+def die() -> None:
+    """Kill this worker, as the system does where memory runs out, or an operator by mistake."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _starved(runner: Runner) -> Runner:
+    """The program gets too little memory; the guard that starts it gets enough."""
+    command = f'ulimit -v {CHILD_KIB}; exec "$@"'
+
+    def run(argv: Sequence[str], *, environment: Mapping[str, str] | None = None, log: str = LOG) -> Finished:
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        return runner(("sh", "-c", command, "sh", *argv), environment=environment, log=log)
+
+    return run
+
+
+def harmed_feeds(feeds: Iterable[Mapping[str, Array]], fault: Fault) -> Iterator[Mapping[str, Array]]:
+    """The inputs, wrong where that is the fault."""
+    for feed in feeds:
+        yield {name: _wrong(array) for name, array in feed.items()} if fault == "wrong-input" else feed
+
+
+def _wrong(array: Array) -> Array:
+    """Another rank, another number of elements and another type: no runtime can take it for what it is not."""
+    import numpy as np
+
+    return np.zeros((*array.shape, 2), dtype="int64" if array.dtype.kind in "fV" else "float64")
