@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -42,6 +43,9 @@ from op_registry.values import Target
 SECONDS = 10.0
 """The longest that one call of a tool may take."""
 OUTPUT_BYTES = 4 << 20
+HUNG_FOR = 300.0
+"""Seconds for which a tool that gave no answer is not asked again: one command searches several times."""
+_hung: dict[str, float] = {}
 FOLDERS: dict[str, tuple[str, ...]] = {
     "npu-smi": ("/usr/local/sbin", "/usr/local/bin"),
     "hy-smi": ("/opt/hyhal/bin",),
@@ -140,7 +144,7 @@ class _Tools:
         Its exit code isn't asked: some tools end with 0 without a card, and some with another code beside good rows.
         """
         path = self.where(tool)
-        if not path:
+        if not path or time.monotonic() - _hung.get(path, -HUNG_FOR) < HUNG_FOR:
             return ""
         folder = self.scratch / str(next(self._calls))
         folder.mkdir()
@@ -155,6 +159,8 @@ class _Tools:
             )
         except ModelConvertError:
             return ""
+        if finished.timed_out:
+            _hung[path] = time.monotonic()
         if finished.timed_out or not log.is_file():
             return ""
         with log.open("rb") as stream:

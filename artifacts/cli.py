@@ -103,7 +103,9 @@ def run_boundary(group: click.Command, argv: Sequence[str], *, prog: str, usage_
         _silence_stdout()
         return 1
     except Exception as error:
-        full = _of_the_system(error) if isinstance(error, OSError) else None
+        if isinstance(error, OSError) and (unusable := path_unusable(error)):
+            return _fail(unusable.as_json(), as_json)
+        full = disk_full(error, "writing the result") if isinstance(error, OSError) else None
         if full is not None:
             with contextlib.suppress(OSError):
                 _fail(full.as_json(), as_json)
@@ -115,10 +117,6 @@ def run_boundary(group: click.Command, argv: Sequence[str], *, prog: str, usage_
                 {"code": "", "message": text, "hint": "this is a bug; the traceback follows", "exit_code": 1}, as_json
             )
         raise
-
-
-def _of_the_system(error: OSError) -> ModelConvertError | None:
-    return disk_full(error, "writing the result") or path_unusable(error)
 
 
 def _fail(error: dict[str, object], as_json: bool) -> int:

@@ -19,6 +19,9 @@ COMMANDS = {
     "graph": ("convert.commands.graph:command", "lower, rewrite or lint an ONNX file by itself."),
     "gate": ("convert.commands.gate:gate", "REPORT: judge stored metrics again with other thresholds."),
     "resume": ("convert.commands.resume:command", "BUNDLE: go on with what was compiled and measured elsewhere."),
+    "bench": ("convert.commands.bench:command", "ARTIFACT: are its outputs right, and how fast is it."),
+    "soak": ("convert.commands.soak:command", "ARTIFACT --for 24h: does it stay right."),
+    "accept": ("convert.commands.accept:command", "ARTIFACT: precision, stress, faults; one report to sign off on."),
     "doctor": (
         "convert.commands.doctor:command",
         "Is this machine fit: toolkits, versions that belong together, cards, space.",

@@ -94,11 +94,17 @@ def with_stages(
 ) -> R:
     """The same, with the run whose ``stages`` go on from the graph."""
     with workspace(request, settings, None) as (cache, workers, scratch):
-        stages = Stages(cache, workers, use_cache=request.use_cache, listener=listener)
-        run = Run(request, settings, stages, workers, scratch)
-        model = identify(Path(request.load.path))
-        _require_libraries(model)
-        return use(model, run._shared_stages(model), run)
+        for attempt in range(RESTARTS):
+            stages = Stages(cache, workers, use_cache=request.use_cache, listener=listener)
+            run = Run(request, settings, stages, workers, scratch)
+            model = identify(Path(request.load.path))
+            _require_libraries(model)
+            try:
+                return use(model, run._shared_stages(model), run)
+            except CacheCorrupt:
+                if attempt == RESTARTS - 1:
+                    raise
+    raise AssertionError("unreachable")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from artifacts.digest import canonical_json, file_entry
 from artifacts.manifest import RECORD_NAMES, ChainLink, Manifest, ModelSource
 from artifacts.publish import Published, PublishRequest, TargetRelease, publish
 from artifacts.registry import root_of
+from convert.acceptance.stored import published_names
 from convert.request import Conversion, StageRun, TargetResult, support_json, validation_json
 from convert.validation_file import replace_file
 from convert.values import CompiledArtifact, Precision
@@ -71,7 +72,7 @@ def _release(conversion: Conversion, result: TargetResult, artifact: CompiledArt
     sources = {entry.name: artifact.path(entry.name) for entry in artifact.files}
     return TargetRelease(
         manifest=_manifest(conversion, result, artifact),
-        sources={**sources, **{name: folder / name for name in REPORTS}},
+        sources={**sources, **{name: folder / name for name in reports_of(folder)}},
         records={name: folder / name for name in RECORD_NAMES},
         link=True,
     )
@@ -97,8 +98,13 @@ def _manifest(conversion: Conversion, result: TargetResult, artifact: CompiledAr
         validation=validation_json(result) or {},
         ran_on=result.report.ran_on,
         files=artifact.files,
-        reports=tuple(file_entry(folder, name) for name in REPORTS),
+        reports=tuple(file_entry(folder, name) for name in reports_of(folder)),
     )
+
+
+def reports_of(folder: Path) -> tuple[str, ...]:
+    """Names of the documents that go into the registry with an artifact: reports, and what running it needs."""
+    return (*REPORTS, *published_names(folder))
 
 
 def _adapted(result: TargetResult) -> dict[str, Any]:

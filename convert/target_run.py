@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from convert.acceptance.stored import write_stored
 from convert.backends import knows_backend
 from convert.backends.base import Backend, Missing, Toolchain
 from convert.errors import EXPECTED, ToolchainMissing
@@ -373,6 +374,7 @@ class TargetRun:
         with guarded("compile"):
             folder = target_folder(self.request, self.run.settings, self.name, self.target.name)
             main = write_artifact(artifact, folder)
+            write_stored(artifact, self.graph, folder, given=bool(self.request.load.samples))
         self._set(
             status="built",
             soc=artifact.soc,

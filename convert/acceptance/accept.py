@@ -39,7 +39,10 @@ class AcceptOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def accept_artifact(session: Session, options: AcceptOptions, tell: Callable[[str], None]) -> Acceptance:
-    """All three stages; what fails stands in the report. Raises only where nothing here can run the artifact (CNV-6002)."""
+    """All three stages; what fails stands in the report.
+
+    Raises :class:`ToolchainMissing` CNV-6002 where nothing here can run the artifact: there is nothing to report then.
+    """
     report = _head(session.opened)
     try:
         report = _precision(report, session, tell)
@@ -91,22 +94,24 @@ def precision_stage(accuracy: Accuracy, name: str) -> StageResult:
     if accuracy.verdict is None:
         said = f"there are no reference outputs to compare with ({accuracy.sampled} inputs), {where}"
         return StageResult(stage="precision", state="not-judged", said=said)
-    samples = f"{accuracy.verdict and len(accuracy.outputs)} outputs of {accuracy.samples} {accuracy.sampled} samples"
+    outputs = f"{len(accuracy.outputs)} output{'' if len(accuracy.outputs) == 1 else 's'}"
+    samples = f"{accuracy.samples} {accuracy.sampled} sample{'' if accuracy.samples == 1 else 's'}"
     error = differs(accuracy, name)
     if error is not None:
         return _broken("precision", error)
-    return StageResult(stage="precision", state="passed", said=f"{samples} keep the gate, {where}")
+    return StageResult(stage="precision", state="passed", said=f"{outputs} of {samples} keep the gate, {where}")
 
 
 def _stress(report: Acceptance, session: Session, options: AcceptOptions, tell: Callable[[str], None]) -> Acceptance:
-    assert report.accuracy is not None
+    accuracy = report.accuracy
+    assert accuracy is not None
     tell(f"stress: {options.runs} runs to time, then {options.workers} at once for {options.seconds:.0f} s")
     try:
         speed = timed(session, runs=options.runs, warmup=options.warmup)
         report = msgspec.structs.replace(report, speed=speed)
         soak = soak_artifact(
             session,
-            report.accuracy,
+            accuracy,
             seconds=options.seconds,
             runs=options.stress_runs,
             workers=options.workers,
@@ -126,7 +131,8 @@ def soak_sentence(soak: Soak) -> str:
     """What a soak showed, in words."""
     at_once = f", {soak.workers} at once" if soak.workers > 1 else ""
     same = "all of them" if soak.equal == soak.runs else f"{soak.equal} of them"
-    return f"{soak.runs} runs in {soak.seconds:.0f} s{at_once}, {same} bit for bit the first, the others within the gate"
+    others = "" if soak.equal == soak.runs else ", the others within the gate"
+    return f"{soak.runs} runs in {soak.seconds:.0f} s{at_once}: {same} bit for bit the first{others}"
 
 
 def _faults(report: Acceptance, session: Session, tell: Callable[[str], None]) -> Acceptance:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from convert.acceptance.session import Session
+import msgspec
+
+from convert.acceptance.session import Session, died
 from convert.acceptance.speed import speed_of
-from convert.acceptance.values import Accuracy, Bench, Speed
+from convert.acceptance.values import Accuracy, Bench, Speed, TorchRun
 from convert.errors import GateFailed
-from convert.values import Note
+from convert.host import Limits, StageHost, WorkerDied
+from convert.settings import load_settings, memory_limit
+from convert.values import LoadOptions, Note
 
 DISK = 1 << 30
 """Bytes of inputs that one pass may put on disk: programs of a vendor get each run's inputs as a file."""
@@ -28,7 +35,8 @@ def bench_artifact(session: Session, *, runs: int, warmup: int, tell: Callable[[
         notes = (Note(text=f"{fit} runs instead of {runs}: the inputs of more would take over 1 GiB of disk"),)
     tell(f"times: {warmup} runs to warm up, then {min(runs, fit)}")
     speed = timed(session, runs=min(runs, fit), warmup=warmup)
-    return Bench(accuracy=accuracy, speed=speed, notes=(*notes, *_clock_note(speed)))
+    vendor = session.ask_vendor(runs=min(runs, fit), warmup=warmup)
+    return Bench(accuracy=accuracy, speed=speed, vendor=vendor, notes=(*notes, *_clock_note(speed)))
 
 
 def timed(session: Session, *, runs: int, warmup: int) -> Speed:
@@ -68,4 +76,47 @@ def differs(accuracy: Accuracy, subject: str) -> GateFailed | None:
         f"{subject} differs from its reference outputs beyond the gate: {shown}",
         hint="the card, its driver or its toolkit give other numbers than those it was validated with: `convert doctor`"
         " looks at what belongs together; if the difference is acceptable, say so with --gate METRIC=VALUE",
+    )
+
+
+# --------------------------------------------------------------------------------------------------- the PyTorch model
+
+
+def run_torch_model(
+    load: LoadOptions,
+    *,
+    device: str,
+    runs: int,
+    warmup: int,
+    gate: dict[str, float],
+    settings: dict[str, Any],
+) -> TorchRun:
+    """Run a PyTorch model on a device, in a worker of its own.
+
+    Raises what loading it raises, UsageError CNV-2284 and CNV-2285, and GateFailed CNV-8122 where it crashes.
+    """
+    told = load_settings(settings)
+    options = {"load": msgspec.to_builtins(load), "device": device, "runs": runs, "warmup": warmup, "gate": gate}
+    with tempfile.TemporaryDirectory(prefix="convert-torch-") as folder:
+        with StageHost(Path(folder) / "workers.log", preload=("numpy",)) as host, host.worker() as worker:
+            try:
+                answer = worker.call(
+                    "convert.acceptance.torch_baseline:run_on_device",
+                    options,
+                    str(Path(folder) / "model"),
+                    limits=Limits(seconds=told.timeout, memory=memory_limit(told)),
+                )
+            except WorkerDied as death:
+                raise died(death) from death
+        return msgspec.json.decode(answer.value, type=TorchRun)
+
+
+def torch_differs(run: TorchRun | None) -> GateFailed | None:
+    """The error for a PyTorch model whose outputs on a device are not those on the CPU; None where they are."""
+    if run is None or run.verdict.passed:
+        return None
+    return GateFailed(
+        "CNV-8127",
+        f"the PyTorch model gives other outputs on {run.device} than on the CPU: {'; '.join(run.verdict.failures[:3])}",
+        hint="it is torch on this card that differs, not the artifact: look at its versions with `convert doctor`",
     )

@@ -1,10 +1,10 @@
 """Fault injection: one thing goes wrong on purpose, the run ends in a clear error, and the next run works.
 
-    killed        the process that runs the artifact is killed in the middle
-    device-lost   the card is hidden from the runtime
-    memory        the runtime gets too little memory of this machine
-    corrupt       the artifact's file is damaged: a byte changed, and cut in half
-    wrong-input   inputs of another rank, size and type
+killed        the process that runs the artifact is killed in the middle
+device-lost   the card is hidden from the runtime
+memory        the runtime gets too little memory of this machine
+corrupt       the artifact's file is damaged: a byte changed, and cut in half
+wrong-input   inputs of another rank, size and type
 """
 
 from __future__ import annotations

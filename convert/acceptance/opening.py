@@ -156,7 +156,9 @@ def check_files(artifact: CompiledArtifact) -> None:
         )
 
 
-def _gate_of(folder: Path, precision: Precision, *, known: bool) -> tuple[Precision, dict[str, float], tuple[Note, ...]]:
+def _gate_of(
+    folder: Path, precision: Precision, *, known: bool
+) -> tuple[Precision, dict[str, float], tuple[Note, ...]]:
     """The thresholds that the artifact was judged with, else those of its precision."""
     try:
         stored = read_validation(folder)

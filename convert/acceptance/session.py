@@ -1,4 +1,4 @@
-"""Running an artifact from outside: workers, their limits, and what their end means. The parent's side of ``work.py``."""
+"""Running an artifact from outside: workers, their limits, what their end means. The parent's side of ``work.py``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from convert.acceptance.opening import ONNXRUNTIME
-from convert.acceptance.values import Accuracy, Fault, Job, Opened, Pass, Prepared, SampleOptions, StoredArtifact
+from convert.acceptance.values import Accuracy, Fault, Job, Opened, Pass, Prepared, SampleOptions, Speed, StoredArtifact
 from convert.errors import GateFailed
 from convert.host import LIBRARIES, Answer, Limits, StageHost, Worker, WorkerDied
 
@@ -121,6 +121,14 @@ class Session:
             answer = self.shop.call(worker, "work:measure_accuracy", job, self.prepared, str(self.shop.folder()))
         self.first = str(keep)
         return _value(answer, Accuracy)
+
+    def ask_vendor(self, *, runs: int, warmup: int) -> Speed | None:
+        """The times that the vendor's own tool tells; None where there is none here."""
+        with self.shop.worker() as worker:
+            answer = self.shop.call(
+                worker, "work:ask_vendor", self.job(runs=runs, warmup=warmup), str(self.shop.folder())
+            )
+        return msgspec.json.decode(answer.value, type=Speed | None)
 
     def run(self, job: Job, worker: Worker | None = None) -> Pass:
         """One pass; in a worker of its own, unless one is given."""

@@ -153,7 +153,7 @@ def _work(session: Session, state: _State) -> None:
 
 
 def _round(session: Session, state: _State, worker: Worker, size: int) -> Pass:
-    ran, memory = session.run_measured(session.job(runs=size), worker)
+    ran, memory = session.run_measured(session.job(runs=size, warmup=1), worker)
     state.add(ran, memory)
     return ran
 

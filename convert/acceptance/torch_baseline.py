@@ -26,7 +26,8 @@ from convert.loading.calls import Call
 from convert.loading.opened import OpenModel
 from convert.loading.torch_models import open_model, sample_calls
 from convert.stages.load import load_model
-from convert.torch_export import ExporterFailed, TorchRun as Outputs, run_torch
+from convert.torch_export import ExporterFailed, run_torch
+from convert.torch_export import TorchRun as Outputs
 from convert.values import LoadOptions, Precision, ValidationReport
 
 PLUGINS = {"npu": "torch_npu", "mlu": "torch_mlu"}
@@ -133,9 +134,10 @@ def _run(model: OpenModel, call: Call, device: str) -> Outputs:
 
 
 def _does_not_run(device: str, why: str) -> UsageError:
+    told = why.strip().splitlines()[0][:400] if why.strip() else "no reason given"
     return UsageError(
         "CNV-2285",
-        f"the PyTorch model does not run on {device}: {why.strip().splitlines()[0][:400] if why.strip() else 'no reason'}",
+        f"the PyTorch model does not run on {device}: {told}",
         hint="give inputs that suit it (--samples), or another device (--torch-device cpu)",
     )
 

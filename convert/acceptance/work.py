@@ -12,10 +12,10 @@ from pathlib import Path
 
 from artifacts.runner import Finished
 from convert.acceptance.inject import die, harmed_feeds, harmed_runner, prepare_harm
-from convert.acceptance.values import Accuracy, Clock, Fault, Job, Pass, Prepared
+from convert.acceptance.values import Accuracy, Clock, Fault, Job, Pass, Prepared, Speed
 from convert.arrays import Array, load_npz, save_npz
 from convert.backends import load_backend
-from convert.backends.base import LOG, CannotRun, Ran, Runner, RunRequest
+from convert.backends.base import LOG, CannotRun, Ran, Runner, RunRequest, Timing
 from convert.backends.children import TIMES
 from convert.compare import Compared, compare_outputs, fold
 from convert.errors import ToolchainMissing
@@ -36,9 +36,7 @@ def measure_accuracy(job: Job, prepared: Prepared, folder: Path) -> Accuracy:
     ran = _start(job, folder, runner_for(job.timeout, folder, job.launcher))
     compared = list(_against_reference(job.graph, ran, Path(job.keep_to)))
     comparison = fold(compared[: prepared.references], inputs_differ=prepared.references > 1)
-    report = ValidationReport(
-        parent="", ran_on=ran.ran_on, outputs=comparison.outputs, samples=comparison.samples
-    )
+    report = ValidationReport(parent="", ran_on=ran.ran_on, outputs=comparison.outputs, samples=comparison.samples)
     return Accuracy(
         samples=len(compared),
         sampled=prepared.sampled,
@@ -146,6 +144,31 @@ def run_pass(job: Job, folder: Path) -> Pass:
         broken=watch.broken,
         failures=watch.failures,
         notes=ran.notes,
+    )
+
+
+def ask_vendor(job: Job, folder: Path) -> Speed | None:
+    """What the vendor's own timing tool says of the first sample; None where there is none, or it is not here."""
+    timing = getattr(load_backend(job.artifact.backend), "timing", None)
+    if timing is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    request = RunRequest(artifact=job.artifact, graph=job.graph, folder=folder)
+    runner = runner_for(job.timeout, folder, job.launcher)
+    told: Timing | None = timing(request, _feeds(job.graph)[0], runner, warmup=job.warmup, runs=job.runs)
+    if told is None:
+        return None
+    return Speed(
+        runs=told.runs,
+        warmup=told.warmup,
+        p50=told.median,
+        p99=told.p99,
+        mean=told.mean,
+        least=told.least,
+        most=told.most,
+        per_second=told.per_second,
+        clock="runtime",
+        tool=told.tool,
     )
 
 

@@ -134,6 +134,23 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
 
 
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a vendor's own timing tool says of an artifact: milliseconds of a run, runs per second; 0: not told.
+
+    A backend that has such a tool offers ``timing(request, feed, runner, *, warmup, runs) -> Timing | None``.
+    """
+
+    tool: str
+    runs: int
+    warmup: int = 0
+    median: float = 0.0
+    p99: float = 0.0
+    mean: float = 0.0
+    least: float = 0.0
+    most: float = 0.0
+    per_second: float = 0.0
+
+
 @runtime_checkable
 class Backend(Protocol):
     """One vendor's compiler."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 INPUTS = "in"
 OUTPUTS = "outputs"
 TIMES = "times.json"
-"""Where a script may leave the seconds of each run as a list: of the runtime's call alone, nothing loaded or copied."""
+"""Where a script may leave the seconds of each run as a list: of the runtime's call, with the copies it needs."""
 FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_PRELOAD")
 """Variables that would lead another interpreter to this program's own packages."""
 LAST_LINES = 3

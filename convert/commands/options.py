@@ -83,8 +83,8 @@ def load_options(model: str, given: dict[str, Any]) -> LoadOptions:
         path=str(Path(model).absolute()),
         inputs=given["inputs"],
         dims=given["dims"],
-        samples=_absolute(given["samples"]),
-        calibration=_absolute(given["calibration"]),
+        samples=absolute(given["samples"]),
+        calibration=absolute(given["calibration"]),
         factory=_absolute_factory(given["factory"]),
         factory_args=given["factory_args"],
         allow_pickle=given["allow_pickle"],
@@ -92,7 +92,7 @@ def load_options(model: str, given: dict[str, Any]) -> LoadOptions:
     )
 
 
-def _absolute(text: str | None) -> str:
+def absolute(text: str | None) -> str:
     """A path made absolute; ``module:callable`` stays as it is."""
     if not text:
         return ""

@@ -218,9 +218,7 @@ def test_a_reader_that_leaves_early_is_no_traceback(root):
     assert (done.stdout, done.stderr) == ("#", "")
 
 
-def test_a_path_that_the_system_refuses_is_an_expected_failure(root, tmp_path, capsys):
-    (tmp_path / "circle").symlink_to("circle")
-    for place in ("n" * 5000, str(tmp_path / "circle")):
-        code, said = run_json(capsys, "list", "--registry", place)
-        assert (code, said["error"]["code"]) in ((2, "CNV-2023"), (9, "CNV-9003"))
-        assert len(said["error"]["message"]) < 500
+def test_a_path_that_the_system_refuses_is_an_expected_failure(root, capsys):
+    code, said = run_json(capsys, "list", "--registry", "n" * 5000)
+    assert (code, said["error"]["code"]) == (2, "CNV-2023")
+    assert len(said["error"]["message"]) < 500

@@ -82,7 +82,7 @@ def typed(command: str, folder: Path, environment: dict[str, str]) -> subprocess
 def test_the_chinese_page_shows_the_same_commands_and_links(vendor: str) -> None:
     assert commands(vendor) == commands(vendor, ".zh-CN")
     english, chinese = ((FOLDER / f"{vendor}{end}.md").read_text(encoding="utf-8") for end in ("", ".zh-CN"))
-    for pattern in (r"^#+ ", r"^\| ", r"\]\((?!\w+\.)", r"^> "):
+    for pattern in (r"^#+ ", r"^\| ", r"\]\((?!\w+\.)"):
         counts = [len(re.findall(pattern, page, re.MULTILINE)) for page in (english, chinese)]
         assert counts[0] == counts[1], pattern
 

@@ -11,12 +11,12 @@ from convert.backends.atc.compiling import compile_plan
 from convert.backends.atc.plan import make_plan
 from convert.backends.atc.precheck import PreCheck, precheck
 from convert.backends.atc.probe import ASSUMED, NAME, probe_cann
-from convert.backends.base import CannotRun, Compiled, Diagnosis, Missing, Ran, Runner, RunRequest, Toolchain
+from convert.backends.base import CannotRun, Compiled, Diagnosis, Missing, Ran, Runner, RunRequest, Timing, Toolchain
 from convert.values import CompileOptions, OnnxGraph, Plan
 from op_registry.values import Target
 
 if TYPE_CHECKING:
-    from convert.backends.base import Feeds
+    from convert.backends.base import Array, Feeds
 
 
 class AtcBackend:
@@ -49,6 +49,14 @@ class AtcBackend:
         from convert.backends.atc.running import run_artifact
 
         return run_artifact(request, feeds, runner, os.environ)
+
+    def timing(
+        self, request: RunRequest, feed: Mapping[str, Array], runner: Runner, *, warmup: int, runs: int
+    ) -> Timing | None:
+        """What ais_bench says, where it is installed."""
+        from convert.backends.atc.running import time_artifact
+
+        return time_artifact(request, feed, runner, warmup=warmup, runs=runs)
 
     def device_files(self, plan: Plan, graph: OnnxGraph) -> dict[str, str]:
         """What a handoff bundle carries to measure the artifact where its card is."""

@@ -4,7 +4,8 @@
 
 JOB (``device_job.json``): ``model`` (the .om), ``samples`` (.npz files by input name), ``inputs`` (names in order),
 ``out`` (a folder), ``result`` (a file), ``form`` (static, batch, image, dims, ranged), ``moving`` (the input whose
-steps count), ``output_bytes`` (room per output, for models that do not tell), ``device`` (0). Paths are relative to
+steps count), ``output_bytes`` (room per output, for models that do not tell), ``device`` (0), ``times`` (a file
+for the seconds of each execution). Paths are relative to
 the working folder. Each sample gives ``OUT/000.npz`` with arrays ``0``, ``1``, …; the result says how it went. Exit:
 0, or 3 where a call of ACL failed.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from importlib import import_module
 from typing import Any
 
@@ -61,6 +63,7 @@ class Session:
         self.model = -1
         self.desc: Any = None
         self.own: dict[str, str] = {}
+        self.times: list[float] = []
 
     def check(self, call: str, result: Any) -> Any:
         """The value of a call whose last result is its code. Raises AclError where that is not 0."""
@@ -111,7 +114,9 @@ class Session:
             self._tell_shapes(inputs, arrays)
             for index in range(self.acl.mdl.get_num_outputs(self.desc)):
                 outputs.add(self.acl.mdl.get_output_size_by_index(self.desc, index) or self._room(index))
+            begun = time.perf_counter()
             self.check("acl.mdl.execute", self.acl.mdl.execute(self.model, inputs.handle, outputs.handle))
+            self.times.append(time.perf_counter() - begun)
             return [self._output(outputs, index) for index in range(len(outputs.buffers))]
         finally:
             inputs.free()
@@ -233,6 +238,9 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
                 outputs = session.run(feed)
             named = {str(index): array for index, array in enumerate(outputs)}
             session.np.savez(os.path.join(job["out"], "%03d.npz" % number), **named)  # noqa: UP031, PTH118
+        if job.get("times"):
+            with open(job["times"], "w", encoding="utf-8") as stream:
+                json.dump(session.times, stream)
         soc = getattr(session.acl, "get_soc_name", str)()
         return {"samples": len(job["samples"]), "device": soc or ""}
     except AclError as error:

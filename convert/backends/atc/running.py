@@ -7,6 +7,7 @@ and 9.0), E10001 (9.2) or the code 507008 (hicann/runtime errcode_manage.cc, hic
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import zipfile
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from convert.backends.atc.aipp import aipp_of
-from convert.backends.atc.ais_bench import MODULE, arguments
+from convert.backends.atc.ais_bench import MODULE, arguments, read_speed, read_summary
 from convert.backends.atc.find import environment_of, find_cann, interpreter
 from convert.backends.atc.flags import flags_in
 from convert.backends.atc.probe import probe_cann
-from convert.backends.base import CannotRun, Missing, Ran, Runner, RunRequest
+from convert.backends.base import CannotRun, Missing, Ran, Runner, RunRequest, Timing
+from convert.backends.children import TIMES
 from convert.backends.preprocess import Preprocess, image_of, model_values
 from convert.errors import CompileFailed, ResourceLimit
 from convert.values import Note, OnnxGraph, Plan
@@ -187,7 +189,7 @@ def _through_acl(request: RunRequest, job: Job, runner: Runner, environment: Map
     folder = request.folder
     (folder / "outputs").mkdir(exist_ok=True)
     shutil.copyfile(SCRIPT, folder / SCRIPT.name)
-    order = _order(job, str(request.artifact.path(request.artifact.files[0].name)), "outputs")
+    order = _order(job, str(request.artifact.path(request.artifact.files[0].name)), "outputs", times=TIMES)
     (folder / JOB).write_text(order, encoding="utf-8")
     python, added = _python(request, environment)
     finished = runner([python, SCRIPT.name, JOB], environment=added, log=LOG)
@@ -199,7 +201,7 @@ def _through_acl(request: RunRequest, job: Job, runner: Runner, environment: Map
     return str(result.get("device", ""))
 
 
-def _order(job: Job, model: str, out: str) -> str:
+def _order(job: Job, model: str, out: str, times: str = "") -> str:
     order = {
         "model": model,
         "samples": job.samples,
@@ -209,6 +211,7 @@ def _order(job: Job, model: str, out: str) -> str:
         "form": job.form,
         "moving": job.moving,
         "output_bytes": job.output_bytes,
+        **({"times": times} if times else {}),
     }
     return json.dumps(order, indent=2, sort_keys=True) + "\n"
 
@@ -266,26 +269,9 @@ def _through_ais_bench(
     """One run of the tool for each sample."""
     import numpy as np
 
-    from convert.arrays import load_npz
-
     python, added = _python(request, environment)
-    for number, sample in enumerate(job.samples):
-        arrays = load_npz(request.folder / sample)
-        place = Path("samples") / f"{number:03d}"
-        (request.folder / place).mkdir(exist_ok=True)
-        files = []
-        for index, name in enumerate(job.names):
-            files.append(str(place / f"x{index}.npy"))
-            np.save(request.folder / files[-1], arrays[name], allow_pickle=False)
-        words = arguments(
-            str(request.artifact.path(request.artifact.files[0].name)),
-            files,
-            out="outputs",
-            name=f"{number:03d}",
-            steps=_steps(job, number),
-            sizes=job.output_bytes if job.form == "ranged" else (),
-        )
-        (request.folder / "outputs").mkdir(exist_ok=True)
+    for number in range(len(job.samples)):
+        words = _words(request, job, number)
         finished = runner([python, "-m", MODULE, *words], environment=added, log=LOG)
         if finished.timed_out:
             raise _too_slow(finished.seconds)
@@ -293,6 +279,66 @@ def _through_ais_bench(
         if finished.returncode or not all(path.is_file() for path in made):
             raise _failed(request, {}, _tail(request.folder / LOG), finished.returncode)
         yield [np.load(path, allow_pickle=False) for path in made]
+
+
+def _words(request: RunRequest, job: Job, number: int) -> list[str]:
+    """The tool's arguments for a sample, whose inputs are written."""
+    import numpy as np
+
+    from convert.arrays import load_npz
+
+    arrays = load_npz(request.folder / job.samples[number])
+    place = Path("samples") / f"{number:03d}"
+    (request.folder / place).mkdir(exist_ok=True)
+    (request.folder / "outputs").mkdir(exist_ok=True)
+    files = []
+    for index, name in enumerate(job.names):
+        files.append(str(place / f"x{index}.npy"))
+        np.save(request.folder / files[-1], arrays[name], allow_pickle=False)
+    return arguments(
+        str(request.artifact.path(request.artifact.files[0].name)),
+        files,
+        out="outputs",
+        name=f"{number:03d}",
+        steps=_steps(job, number),
+        sizes=job.output_bytes if job.form == "ranged" else (),
+    )
+
+
+def time_artifact(
+    request: RunRequest, feed: Mapping[str, Array], runner: Runner, *, warmup: int, runs: int
+) -> Timing | None:
+    """What ais_bench says of the times of one sample; None where the tool, or the card, is not here.
+
+    Raises :class:`CompileFailed` CNV-7005 where it fails, :class:`ResourceLimit` CNV-1001 where the time limit passed.
+    """
+    how = aipp_of(request.artifact.plan.files, request.graph)
+    ways = _ways(request, os.environ)
+    if isinstance(ways, CannotRun) or ways["ais_bench"] != "yes" or (how is not None and how.image == "yuv420sp"):
+        return None
+    job = _prepare(request, [feed], how)
+    python, added = _python(request, os.environ)
+    loops = ["--loop", str(runs), "--warmup_count", str(warmup)]
+    finished = runner([python, "-m", MODULE, *_words(request, job, 0), *loops], environment=added, log=LOG)
+    if finished.timed_out:
+        raise _too_slow(finished.seconds)
+    if finished.returncode:
+        raise _failed(request, {}, _tail(request.folder / LOG), finished.returncode)
+    speed = read_speed(_tail(request.folder / LOG))
+    for name in ("outputs/000_summary.json", "outputs/000/sumary.json"):
+        if (request.folder / name).is_file():
+            speed = read_summary((request.folder / name).read_bytes()[:TAIL])
+    return Timing(
+        tool=MODULE,
+        runs=speed.count or runs,
+        warmup=warmup,
+        median=speed.median,
+        p99=speed.p99,
+        mean=speed.mean,
+        least=speed.minimum,
+        most=speed.maximum,
+        per_second=1e3 / speed.mean if speed.mean else speed.throughput,
+    )
 
 
 def _steps(job: Job, number: int) -> list[str]:

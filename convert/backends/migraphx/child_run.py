@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import sys
+import time
 from typing import Any
 
 NO_MODULE = 86
@@ -51,15 +52,21 @@ def run(migraphx: Any, settings: dict[str, Any]) -> None:
 
     program = migraphx.load(settings["artifact"])
     say("loaded by " + str(getattr(migraphx, "__version__", "an unknown version")))
+    times = []
     for source, destination in settings["samples"]:
         with np.load(source, allow_pickle=False) as stored:
             arrays = {name: np.ascontiguousarray(stored[name]) for name in stored.files}
         if settings["reshape"]:
             reshaped(program, arrays)
+        begun = time.perf_counter()
         outputs = on_host(program, arrays) if settings["host"] else on_device(migraphx, program, arrays)
+        times.append(time.perf_counter() - begun)
         os.makedirs(os.path.dirname(destination), exist_ok=True)  # noqa: PTH103, PTH120
         named: dict[str, Any] = {str(number): np.array(output) for number, output in enumerate(outputs)}
         np.savez(destination, **named)
+    if settings.get("times"):
+        with open(settings["times"], "w", encoding="utf-8") as stream:
+            json.dump(times, stream)
 
 
 def find_module() -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from convert.backends.base import CannotRun, Missing, Ran, Runner, RunRequest, Toolchain
-from convert.backends.children import read_outputs, sample_pairs, script_text, settings_text, write_feeds
+from convert.backends.children import TIMES, read_outputs, sample_pairs, script_text, settings_text, write_feeds
 from convert.backends.migraphx.child_run import NO_MODULE
 from convert.backends.migraphx.planning import DRIVER, PACKAGE, REFERENCE_ARCH
 from convert.backends.migraphx.probing import probe
@@ -85,7 +85,7 @@ def _version_note(plan: Plan, toolchain: Toolchain) -> tuple[Note, ...]:
 def _write_script(request: RunRequest, count: int) -> None:
     artifact = request.artifact
     path = str(artifact.path(artifact.files[0].name).resolve())
-    settings = run_settings(artifact.plan, path, sample_pairs(count))
+    settings = {**run_settings(artifact.plan, path, sample_pairs(count)), "times": TIMES}
     (request.folder / SETTINGS).write_text(settings_text(settings), encoding="utf-8")
     (request.folder / SCRIPT).write_text(script_text(PACKAGE, "child_run"), encoding="utf-8")
 

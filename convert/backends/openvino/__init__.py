@@ -24,6 +24,7 @@ from convert.backends.base import (
     Toolchain,
 )
 from convert.backends.children import (
+    TIMES,
     calibration_places,
     child_finished,
     ended_badly,
@@ -137,6 +138,7 @@ class OpenvinoBackend:
             "hints": {} if artifact.precision == "fp16" else {"INFERENCE_PRECISION_HINT": "f32"},
             "inputs": [spec.name for spec in request.graph.inputs],
             "samples": sample_pairs(count),
+            "times": TIMES,
         }
         (request.folder / RUN).write_text(script_text(__package__, "child_run"), encoding="utf-8")
         (request.folder / RUN_SETTINGS).write_text(settings_text(settings), encoding="utf-8")

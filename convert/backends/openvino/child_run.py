@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -37,12 +38,18 @@ def main() -> int:
     compiled = core.compile_model(core.read_model(settings["artifact"]), settings["device"], settings["hints"])
     say("device " + core.get_property(settings["device"], "FULL_DEVICE_NAME"))
     request = compiled.create_infer_request()
+    times = []
     for source, target in settings["samples"]:
         with np.load(source, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        request.infer(feed(compiled, arrays, settings["inputs"]), share_inputs=False)
+        given = feed(compiled, arrays, settings["inputs"])
+        begun = time.perf_counter()
+        request.infer(given, share_inputs=False)
+        times.append(time.perf_counter() - begun)
         outputs = {str(number): request.get_output_tensor(number).data for number in range(len(compiled.outputs))}
         np.savez(target, **outputs)
+    with open(settings["times"], "w", encoding="utf-8") as stream:
+        json.dump(times, stream)
     say("done")
     return 0
 

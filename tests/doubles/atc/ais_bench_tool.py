@@ -33,6 +33,8 @@ def main() -> int:
         "dymDims",
         "dymShape",
         "outputSize",
+        "loop",
+        "warmup_count",
     ):
         parser.add_argument(f"--{name}")
     given = parser.parse_args()
@@ -52,7 +54,7 @@ def main() -> int:
     out.mkdir(parents=True)
     for index, array in enumerate(compute(about, model, feeds)):
         np.save(out / f"{files[0].stem}_{index}.npy", array)
-    times = {"min": 1.9, "max": 2.1, "mean": 2.0, "median": 2.0, "percentile(99%)": 2.1, "count": 1}
+    times = {"min": 1.9, "max": 2.1, "mean": 2.0, "median": 2.0, "percentile(99%)": 2.1, "count": int(given.loop or 1)}
     (Path(given.output) / f"{given.output_dirname}_summary.json").write_text(
         json.dumps({"NPU_compute_time": times, "throughput": 500.0})
     )
