@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from artifacts.runner import Finished
+from convert.acceptance.opening import ONNXRUNTIME
 from convert.acceptance.values import Fault
 from convert.backends.base import LOG, Runner
 from convert.doctor.ascend import HIDING as HIDING_ASCEND
 from convert.doctor.others import HIDING
+from convert.values import CompiledArtifact
 from op_registry.targets import find_target
 
 if TYPE_CHECKING:
@@ -24,8 +27,8 @@ KILLED_AFTER = 0.05
 """Seconds that a program has before its worker is killed: enough to be started, too few for any to end."""
 CHILD_KIB = 96 << 10
 """Address space of a program that runs out of memory: an interpreter starts in it, no runtime loads a model."""
-ROOM = 2 << 20
-"""What the worker may still take in its own process, in bytes."""
+EATEN = (1 << 20, 1 << 16)
+"""Sizes of the pieces that a worker's own memory is used up in; what is left is enough to say so, and for no runtime."""
 
 
 def hiding_variables(target: str) -> tuple[str, ...]:
@@ -36,15 +39,25 @@ def hiding_variables(target: str) -> tuple[str, ...]:
     return HIDING.get(found.vendor, ())
 
 
-def prepare_harm(fault: Fault, target: str) -> None:
-    """Harm that is done to the worker before anything runs in it."""
+def prepare_harm(fault: Fault, artifact: CompiledArtifact) -> list[bytearray]:
+    """Harm that is done to the worker before anything runs in it; what it gives must be held as long as it lasts."""
     if fault == "device-lost":
-        for name in hiding_variables(target):
+        for name in hiding_variables(artifact.target):
             os.environ[name] = "-1"
-    if fault == "memory":
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, most))
+    return _eaten() if fault == "memory" and artifact.backend == ONNXRUNTIME else []
+
+
+def _eaten() -> list[bytearray]:
+    """All memory that this process may still take, where the runtime is in it."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used, most))
+    held: list[bytearray] = []
+    for size in EATEN:
+        with contextlib.suppress(MemoryError):
+            while True:
+                held.append(bytearray(size))
+    return held
 
 
 def harmed_runner(runner: Runner, fault: Fault) -> Runner:
@@ -74,12 +87,10 @@ def die() -> None:
 
 
 def _starved(runner: Runner) -> Runner:
-    """The program gets too little memory; the guard that starts it gets enough."""
+    """A program that runs the artifact gets too little memory; the guard that starts it gets enough."""
     command = f'ulimit -v {CHILD_KIB}; exec "$@"'
 
     def run(argv: Sequence[str], *, environment: Mapping[str, str] | None = None, log: str = LOG) -> Finished:
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         return runner(("sh", "-c", command, "sh", *argv), environment=environment, log=log)
 
     return run

@@ -115,7 +115,7 @@ def run_pass(job: Job, folder: Path) -> Pass:
 
     Raises :class:`ToolchainMissing` CNV-6002 where nothing here runs the artifact, and what its backend raises.
     """
-    prepare_harm(job.fault, job.artifact.target)
+    held = prepare_harm(job.fault, job.artifact)
     counted = _Counted(harmed_runner(runner_for(job.timeout, folder, job.launcher), job.fault))
     begun = time.perf_counter()
     ran = _start(job, folder, counted, job.fault)
@@ -131,6 +131,7 @@ def run_pass(job: Job, folder: Path) -> Pass:
         if arrays is None or (number >= job.warmup and not watch.holds(number, arrays, ran)):
             break
     seconds = time.perf_counter() - begun
+    held.clear()
     times, clock = _times(folder, counted.seconds, millis)
     return Pass(
         ran_on=ran.ran_on,

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -344,18 +345,16 @@ def test_the_registry_is_checked_and_swept_by_a_flow(server: str, tmp_path: Path
 
 
 @pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """A PostgreSQL server of its own; gives the address that Prefect takes."""
     bins = os.pathsep.join([*map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"))), os.environ["PATH"]])
     if shutil.which("initdb", path=bins) is None and not os.environ.get("CI"):
         pytest.skip("postgresql is not installed")
-    folder, port = tmp_path / "postgres", free_port()
-    folder.mkdir()
+    # Not below the test's own folder, which another user than root can't reach.
+    folder, port = Path(tempfile.mkdtemp(prefix="postgres-")), free_port()
     user = "postgres" if os.getuid() == 0 else None
     if user:
         shutil.chown(folder, user)
-        for parent in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-            parent.chmod(parent.stat().st_mode | 0o011)
 
     def run(*command: str) -> subprocess.Popen[bytes]:
         program = shutil.which(command[0], path=bins) or command[0]
@@ -373,6 +372,7 @@ def postgres(tmp_path: Path) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGINT)
         process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_the_server_keeps_its_state_in_postgresql(postgres: str, tmp_path: Path) -> None:

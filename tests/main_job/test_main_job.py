@@ -213,7 +213,7 @@ def test_the_json_document_is_there_on_failure_too(cli: Cli) -> None:
     [
         (("m.pt",), 2),
         (("m.pt", "--target", "nowhere"), 2),
-        (("MODEL", "--target", "cpu", "--precision", "int8"), 2),
+        (("MODEL", "--target", "Ascend310P3", "--precision", "bf16"), 2),
         (("m.pt", "--target", "cpu", "--option", "x"), 2),
         (("m.pt", "--target", "cpu", "--gate", "niceness=1"), 2),
     ],

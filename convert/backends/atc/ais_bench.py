@@ -25,7 +25,7 @@ LINE = re.compile(
 )
 ROW = re.compile(
     r"NPU_compute_time[^\d\n]*"
-    + r"[^\d\n]+".join(rf"(?P<{name}>[\d.]+)" for name in ("min", "max", "mean", "median", "p99"))
+    + r"[^\d\n.]+".join(rf"(?P<{name}>\d+(?:\.\d+)?)" for name in ("min", "max", "mean", "median", "p99"))
 )
 
 

@@ -20,6 +20,7 @@ from atc_facts import edition, family_of
 SOC = os.environ.get("ACL_DOUBLE_SOC", "")
 VERSION = os.environ.get("ATC_DOUBLE_VERSION", "8.5.0")
 FAULT = os.environ.get("ACL_DOUBLE_FAULT", "")
+VISIBLE = os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "0")
 STEP_INPUT = "ascend_mbatch_shape_data"
 CODES = {"float32": 0, "float16": 1, "int8": 2, "int32": 3, "uint8": 4, "int64": 9, "float64": 11, "bool": 12}
 WIDTHS = {"float32": 4, "float16": 2, "int8": 1, "int32": 4, "uint8": 1, "int64": 8, "float64": 8, "bool": 1}
@@ -316,7 +317,7 @@ def get_tensor_desc_dim_v2(desc: int, axis: int) -> tuple[int, int]:
 
 
 rt = SimpleNamespace(
-    set_device=lambda device: 0 if SOC and device == 0 else 107001,
+    set_device=lambda device: 0 if SOC and device == 0 and VISIBLE.split(",")[0] == "0" else 107001,
     reset_device=lambda device: 0,
     create_context=lambda device: (1, 0),
     malloc=_malloc,
