@@ -28,7 +28,7 @@ KILLED_AFTER = 0.05
 CHILD_KIB = 96 << 10
 """Address space of a program that runs out of memory: an interpreter starts in it, no runtime loads a model."""
 EATEN = (1 << 20, 1 << 16)
-"""Sizes of the pieces that a worker's own memory is used up in; what is left is enough to say so, and for no runtime."""
+"""Sizes of the pieces that a worker's own memory is used up in; what is left is enough to say so, and no more."""
 
 
 def hiding_variables(target: str) -> tuple[str, ...]:
