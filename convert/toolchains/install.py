@@ -134,6 +134,9 @@ def _edit(edit: Edit, site: Path) -> None:
             )
         lines[found[0]] = edit.text + "\n"
         _write(path, "".join(lines).encode())
+        # Compiled files are believed by the second and the size of their source, and both may be the same.
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            compiled.unlink()
 
 
 def _try(known: Known, folder: Path) -> None:
