@@ -92,7 +92,7 @@ def test_wrong_numbers_end_in_8_and_publish_nothing(site: Site) -> None:
 
 
 def test_an_artifact_that_fails_on_the_card_leaves_the_log_of_its_run(site: Site) -> None:
-    broken = site("--name", "runs", "--no-publish", ACL_DOUBLE_FAULT="execute")
+    broken = site("--name", "runs", "--no-publish", "--no-cache", ACL_DOUBLE_FAULT="execute")
     kept = site.folder / "out" / "runs" / "Ascend910B" / "failed"
     assert (broken.code, [path.name for path in kept.iterdir()]) == (7, ["device.log"])
     assert str(kept / "device.log") in broken.error["hint"]
