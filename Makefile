@@ -25,7 +25,7 @@ test: $(READY) system models
 	$(BIN)/python -m pytest -n 2 -m "not long and not compilers" $(ARGS)
 
 test-long: $(READY) system models
-	$(BIN)/python -m pytest --timeout 3600 -m "long" $(ARGS)
+	$(BIN)/python -m pytest --timeout 3600 -m "long and not compilers" $(ARGS)
 
 # Real compilers from PyPI, each in an environment of its own below .toolchains. Sophgo's needs Python 3.10: without it
 # its tests are skipped with that reason.
@@ -33,7 +33,7 @@ test-compilers: export CONVERT_TOOLCHAINS = $(CURDIR)/.toolchains
 test-compilers: $(READY) models
 	$(BIN)/python -m convert toolchain install openvino --accept-license
 	$(BIN)/python -m convert toolchain install sophgo --accept-license || true
-	$(BIN)/python -m pytest -n 2 -m compilers tests/compilers $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m "compilers and not long" tests/compilers $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
