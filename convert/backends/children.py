@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artifacts.runner import Finished
-from convert.backends.base import LOG, Runner
+from convert.backends.base import LOG, Missing, Runner, Toolchain
 from convert.links import link_or_copy
 from convert.toolchains.place import installed_toolchain
 from convert.values import OnnxGraph, Plan
@@ -114,6 +114,21 @@ def ended_badly(finished: Finished, log: Path) -> str:
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     told = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{ended}: {' | '.join(told[-LAST_LINES:]) or 'no message'}"
+
+
+def probe_installed(toolchain: str, *, name: str, distribution: str, note: str = "") -> Toolchain | Missing:
+    """A toolchain that ``convert toolchain install`` puts here: its version is that of ``distribution``.
+
+    ``note`` is what its user should know before installing it.
+    """
+    found = installed_toolchain(toolchain)
+    if found is None:
+        hint = f"convert toolchain install {toolchain} --accept-license" + (f" ({note})" if note else "")
+        return Missing(name=name, reason="its toolchain is not installed", hint=hint)
+    packages = found.record.packages
+    return Toolchain(
+        name=name, version=packages.get(distribution, found.record.version), details={"python": str(found.python)}
+    )
 
 
 def child_finished(toolchain: str, plan: Plan, folder: Path, runner: Runner) -> tuple[Finished, str]:

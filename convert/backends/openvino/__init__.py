@@ -29,6 +29,7 @@ from convert.backends.children import (
     child_finished,
     ended_badly,
     link_calibration,
+    probe_installed,
     read_outputs,
     run_script,
     sample_pairs,
@@ -67,19 +68,7 @@ class OpenvinoBackend:
 
     def probe(self, target: Target, environment: Mapping[str, str]) -> Toolchain | Missing:
         """The toolchain that was installed for it."""
-        found = installed_toolchain("openvino")
-        if found is None:
-            return Missing(
-                name="OpenVINO",
-                reason="its toolchain is not installed",
-                hint="convert toolchain install openvino --accept-license",
-            )
-        packages = found.record.packages
-        return Toolchain(
-            name="OpenVINO",
-            version=packages.get("openvino", found.record.version),
-            details={"python": str(found.python), "nncf": packages.get("nncf", "")},
-        )
+        return probe_installed("openvino", name="OpenVINO", distribution="openvino")
 
     def assumed(self) -> Toolchain:
         """The newest version that was verified."""

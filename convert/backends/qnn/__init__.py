@@ -28,6 +28,7 @@ from convert.backends.base import (
 from convert.backends.children import (
     child_finished,
     ended_badly,
+    probe_installed,
     read_outputs,
     run_script,
     sample_pairs,
@@ -65,15 +66,7 @@ class QnnBackend:
 
     def probe(self, target: Target, environment: Mapping[str, str]) -> Toolchain | Missing:
         """The toolchain that was installed for it."""
-        found = installed_toolchain("qnn")
-        if found is None:
-            return Missing(
-                name="QNN",
-                reason="its toolchain is not installed",
-                hint="convert toolchain install qnn (read its licence first)",
-            )
-        version = found.record.packages.get("onnxruntime-qnn", found.record.version)
-        return Toolchain(name="QNN", version=version, details={"python": str(found.python)})
+        return probe_installed("qnn", name="QNN", distribution="onnxruntime-qnn", note="read its licence first")
 
     def assumed(self) -> Toolchain:
         """The newest version that was verified."""

@@ -30,6 +30,7 @@ from convert.backends.children import (
     child_finished,
     ended_badly,
     link_calibration,
+    probe_installed,
     read_outputs,
     run_script,
     sample_pairs,
@@ -64,15 +65,9 @@ class RknnBackend:
 
     def probe(self, target: Target, environment: Mapping[str, str]) -> Toolchain | Missing:
         """The toolchain that was installed for it."""
-        found = installed_toolchain("rknn")
-        if found is None:
-            return Missing(
-                name="RKNN-Toolkit2",
-                reason="its toolchain is not installed",
-                hint="convert toolchain install rknn (read its licence first)",
-            )
-        version = found.record.packages.get("rknn-toolkit2", found.record.version)
-        return Toolchain(name="RKNN-Toolkit2", version=version, details={"python": str(found.python)})
+        return probe_installed(
+            "rknn", name="RKNN-Toolkit2", distribution="rknn-toolkit2", note="read its licence first"
+        )
 
     def assumed(self) -> Toolchain:
         """The newest version that was verified."""

@@ -35,6 +35,7 @@ from convert.backends.children import (
     calibration_places,
     ended_badly,
     link_calibration,
+    probe_installed,
     run_script,
     write_feeds,
 )
@@ -80,15 +81,7 @@ class SophgoBackend:
 
     def probe(self, target: Target, environment: Mapping[str, str]) -> Toolchain | Missing:
         """The toolchain that was installed for it."""
-        found = installed_toolchain("sophgo")
-        if found is None:
-            return Missing(
-                name="tpu-mlir",
-                reason="its toolchain is not installed",
-                hint="convert toolchain install sophgo --accept-license (it needs Python 3.10)",
-            )
-        version = found.record.packages.get("tpu-mlir", found.record.version)
-        return Toolchain(name="tpu-mlir", version=version, details={"python": str(found.python)})
+        return probe_installed("sophgo", name="tpu-mlir", distribution="tpu-mlir", note="it needs Python 3.10")
 
     def assumed(self) -> Toolchain:
         """The newest version that was verified."""
