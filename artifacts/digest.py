@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,20 @@ def sha256_file(path: Path) -> Digest:
         while count := stream.readinto(buffer):
             state.update(view[:count])
     return f"sha256:{state.hexdigest()}"
+
+
+def read_start(path: Path, size: int) -> bytes:
+    """The first ``size`` bytes of a file that a user named.
+
+    Raises OSError for what is no regular file: opening a pipe would wait for a writer, and a device never ends.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        mode = os.fstat(stream.fileno()).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "is a pipe or a device, not a file", str(path))
+        return stream.read(size)
 
 
 def sha256_bytes(data: bytes) -> Digest:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from artifacts.digest import canonical_json
+from artifacts.digest import canonical_json, read_start
 from convert.backends import BACKENDS, knows_backend, load_backend
 from convert.backends.base import Missing, Toolchain
 from convert.errors import EXPECTED, UnsupportedOps, UsageError
@@ -149,11 +149,8 @@ def parse_preprocess(text: str) -> str:
     if not text:
         return ""
     try:
-        path = Path(text)
         if not text.lstrip().startswith("{"):
-            # Bounded, whatever size the file claims: a device or a pipe claims none.
-            with path.open("rb") as stream:
-                text = stream.read(PREPROCESS_BYTES + 1).decode("utf-8")
+            text = read_start(Path(text), PREPROCESS_BYTES + 1).decode("utf-8")
         if len(text) > PREPROCESS_BYTES:
             raise _bad_preprocess(f"it is larger than {PREPROCESS_BYTES} bytes")
         document: Any = json.loads(text)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from artifacts.digest import canonical_json
+from artifacts.digest import canonical_json, read_start
 from convert.errors import UsageError
 from convert.values import GateVerdict, OutputMetrics, Precision, RanOn, ValidationReport
 
@@ -70,8 +70,7 @@ def read_validation(path: Path) -> StoredValidation:
     """
     file = _find(path)
     try:
-        with file.open("rb") as stream:
-            data = stream.read(LIMIT + 1)
+        data = read_start(file, LIMIT + 1)
     except OSError as error:
         raise _refused(file, error.strerror or str(error)) from error
     if len(data) > LIMIT:

@@ -16,6 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from artifacts.digest import read_start
 from convert.catalog.lines import Place, key_lines, line_of, shown
 from convert.catalog.sense import Found, sense_of
 from convert.catalog.values import Catalog, CatalogFile, Entry, Problem
@@ -45,9 +46,7 @@ def read_catalog(path: Path) -> Catalog:
 def read_text(path: Path) -> str:
     """The text of a catalogue file. Raises UsageError CNV-2351."""
     try:
-        with path.open("rb") as stream:
-            # Not its size: a device has none and never ends.
-            data = stream.read(MAX_BYTES + 1)
+        data = read_start(path, MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise UsageError(
                 "CNV-2351",

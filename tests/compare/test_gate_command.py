@@ -1,6 +1,8 @@
 """``convert gate``: a stored report judged again."""
 
 import json
+import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -141,3 +143,11 @@ def test_judging_imports_no_heavy_library(folder):
     )
     printed = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert printed.stdout.endswith("set()\n")
+
+
+def test_a_pipe_in_place_of_a_report_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "validation.json")
+    for place in (tmp_path / "validation.json", Path("/dev/zero")):
+        with pytest.raises(UsageError, match="is a pipe or a device") as refused:
+            read_validation(place)
+        assert refused.value.code == "CNV-2054"
