@@ -235,7 +235,8 @@ def test_a_compiler_that_takes_too_long_is_stopped_with_all_its_children(
     words = (str(models / "transformer.onnx"), "--target", target, "--samples", str(models / "transformer"))
     warm = command(tmp_path, "convert", "check", *words[:3], *words[3:])
     assert warm.code == 0
-    answer = command(tmp_path, "convert", *words, "--timeout", "1")
+    # Less than either compiler's own start takes; what comes before it is in the cache.
+    answer = command(tmp_path, "convert", *words, "--timeout", "0.2")
     assert answer.code == 10, answer.document["error"]
     assert answer.document["error"]["code"] == "CNV-1001"
     assert gone(str(tmp_path))
@@ -261,7 +262,8 @@ def test_ctrl_c_leaves_no_compiler_behind(models: Path, tmp_path: Path, target: 
     )
     marker = {"BM1684X": "build.sh", "openvino-cpu": "openvino_compile.py"}[target]
     deadline = time.monotonic() + 120
-    while not any(str(tmp_path) in line or marker in line for line in processes(marker)):
+    # Only of this run: the other test beside it may be compiling, too.
+    while not any(marker in line for line in processes(str(tmp_path))):
         assert started.poll() is None, started.communicate()[1].decode()
         assert time.monotonic() < deadline
         time.sleep(0.05)
