@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import cast
 
 import msgspec
 
@@ -15,7 +14,7 @@ from convert.catalog.sense import STEM, override
 from convert.catalog.values import Catalog, Entry, ModelEntry, Pair, Problem
 from convert.errors import UsageError
 from convert.request import Request
-from convert.values import ExportOptions, LoadOptions, Precision
+from convert.values import ExportOptions, LoadOptions
 from op_registry.targets import find_target
 
 MAX_FILES = 10_000
@@ -157,7 +156,7 @@ def request_of(pairs: Sequence[Pair], path: str, *, out: str = "", use_cache: bo
         ),
         targets=tuple(pair.target for pair in pairs),
         soc=first.soc,
-        precision=cast(Precision, special.precision or model.precision or ""),
+        precision=special.precision or model.precision or "",
         export=ExportOptions(exporter=model.exporter, opset=model.opset or 0),
         simplify=model.simplify,
         strict=model.strict,

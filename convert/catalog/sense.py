@@ -120,7 +120,7 @@ def _of_precision(model: ModelEntry, target: Target) -> Iterator[Found]:
     precision = special.precision or model.precision
     # A mixed plan is made of fp16 and fp32; whether a backend can express it, the backend says.
     needed = "fp16" if precision == "mixed" else precision
-    if needed and target.precisions.get(needed, "no") == "no":
+    if needed and needed != "auto" and target.precisions.get(needed, "no") == "no":
         has = ", ".join(known for known, state in target.precisions.items() if state != "no")
         place: Place = ("target", name, "precision") if special.precision else ("precision",)
         yield place, f"{precision} is not a precision of {target.name}, which has {has}"

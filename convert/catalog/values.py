@@ -26,7 +26,7 @@ class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class TargetEntry(Strict, frozen=True, kw_only=True):
     """``[model.target.NAME]``: what differs for one target. What is left out is the model's."""
 
-    precision: Precision | None = None
+    precision: Precision | Literal["auto"] | None = None
     soc: Text | None = None
     options: dict[str, str] | None = None
     gate: dict[str, float] | None = None
@@ -77,7 +77,7 @@ class ModelEntry(Strict, frozen=True, kw_only=True):
     factory_args: tuple[Text, ...] = ()
     allow_pickle: bool = False
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
-    precision: Precision | None = None
+    precision: Precision | Literal["auto"] | None = None
     soc: Text | None = None
     options: dict[str, str] = {}
     gate: dict[str, float] = {}
@@ -87,7 +87,7 @@ class ModelEntry(Strict, frozen=True, kw_only=True):
     """A JSON object, for compilers that prepare images themselves."""
     gate_on: str = ""
     """A target that judges the graph beforehand."""
-    exporter: Literal["auto", "dynamo", "torchscript"] = "auto"
+    exporter: Literal["auto", "both", "dynamo", "torchscript"] = "auto"
     opset: Annotated[int, msgspec.Meta(ge=7, le=28)] | None = None
     simplify: bool = True
     strict: bool = False

@@ -174,6 +174,10 @@ def test_the_example_is_a_catalogue_and_its_commented_part_is_too() -> None:
     assert {key for model in document["model"] for key in model} == set(ModelEntry.__struct_fields__)
 
 
+def test_the_precision_may_be_left_to_the_ladder_of_each_target() -> None:
+    assert problems('[[model]]\npath = "a.onnx"\ntargets = ["cpu", "MLU370"]\nprecision = "auto"\n') == []
+
+
 def test_a_mixed_plan_is_a_precision_of_what_has_fp16() -> None:
     assert problems('[[model]]\npath = "a.onnx"\ntargets = ["cpu"]\nprecision = "mixed"\n') == []
 

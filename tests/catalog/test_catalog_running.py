@@ -64,6 +64,14 @@ def test_a_run_publishes_and_a_second_one_does_nothing_until_something_changes(s
     assert versions(site) == {"a": ["1.0.0"], "b": ["1.0.1", "1.0.0"]}
 
 
+def test_a_precision_left_to_the_ladder_is_published_in_the_fastest_that_holds_and_stays(site: Site) -> None:
+    site.write(f'{A}\nprecision = "auto"')
+    pair = site.pairs("run", "--quiet")["a@cpu"]
+    (stored,) = show(site.folder / "registry", parse_ref(pair["ref"])).targets
+    assert stored.manifest.precision in ("int8", "fp16", "bf16")
+    assert site.pairs("plan")["a@cpu"]["action"] == "keep"
+
+
 def test_a_plan_names_the_option_that_changed(site: Site) -> None:
     np.savez(site.folder / "s.npz", x=np.ones((2, 4), "f4"))
     site.write(A)
