@@ -80,7 +80,7 @@ class Server:
                 stderr=log,
                 start_new_session=True,
             )
-        wait_for(self._answers, seconds=120, told="the Prefect server")
+        wait_for(self._answers, seconds=300, told="the Prefect server")
 
     def _answers(self) -> bool:
         assert self.process is not None

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import client_of
 from flow_kit import (
     ROOT,
     Server,
@@ -30,6 +29,7 @@ from flow_kit import (
     running,
     wait_for,
 )
+from flow_server import client_of
 
 sys.path.insert(0, str(ROOT / "tests" / "doubles" / "atc"))
 from install import install_cann

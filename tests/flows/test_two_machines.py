@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import client_of
 from flow_kit import ROOT, Server, Worker, copy_template, deploy, free_port, make_model, running, wait_for
+from flow_server import client_of
 
 sys.path.insert(0, str(ROOT / "tests" / "doubles" / "atc"))
 from install import install_cann

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Cli
+from main_job_kit import Cli
 
 SHAPE = ("--input", "x:float32[1,3,16,16]")
 
