@@ -40,8 +40,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Parts alone: make bench ONLY="peers big". The pages go to bench-out and docs/reference.
 bench: $(READY)
-	$(BIN)/python -m benchmarks
+	scripts/peer-venvs "$(PYTHON)" .peers
+	$(BIN)/python -m benchmarks $(ONLY) --docs docs/reference
 
 stack: $(READY) system
 	$(BIN)/python scripts/stack.py $(STACK)

@@ -13,12 +13,13 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from artifacts.card_texts import (
+    MAX_CARDS,
     Health,
     Seen,
     read_amd_smi,
@@ -51,11 +52,14 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "hy-smi": ("/opt/hyhal/bin",),
     "rocm-smi": ("/opt/rocm/bin",),
     "amd-smi": ("/opt/rocm/bin",),
-    "rocminfo": ("/opt/rocm/bin",),
+    "rocminfo": ("/opt/rocm/bin", "/opt/dtk/bin"),
+    "rocm_agent_enumerator": ("/opt/rocm/bin", "/opt/dtk/bin"),
     "mx-smi": ("/opt/mxdriver/bin", "/opt/maca/bin"),
     "ixsmi": ("/usr/local/corex/bin",),
 }
 """Where tools are put that often aren't on PATH."""
+ROCM_TOOLS = ("rocm-smi", "amd-smi", "rocminfo", "rocm_agent_enumerator")
+"""Tools that are looked for below ``ROCM_PATH``, too."""
 LIMITED_BY: dict[str, tuple[str, ...]] = {
     "ascend": ("ASCEND_RT_VISIBLE_DEVICES",),
     "cambricon": ("MLU_VISIBLE_DEVICES",),
@@ -66,6 +70,8 @@ LIMITED_BY: dict[str, tuple[str, ...]] = {
     "iluvatar": ("CUDA_VISIBLE_DEVICES",),
 }
 """Variables that hide cards from a program, but not from the vendor's tool."""
+BY_ARCH = ("amd", "hygon")
+"""Vendors whose compilers build for an architecture, so that it tells the target of a card whose name is not known."""
 HYGON_ARCHS = frozenset({"gfx926", "gfx928", "gfx936", "gfx938"})
 
 Probe = Callable[["_Tools"], tuple[str, list[Seen]]]
@@ -110,16 +116,17 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def find_cards(environment: Mapping[str, str] | None = None) -> list[Card]:
+def find_cards(environment: Mapping[str, str] | None = None, vendors: Sequence[str] = ()) -> list[Card]:
     """The cards of this machine, by vendor and in each tool's order; an empty list where there are none.
 
-    ``environment`` stands in for this process's own: tools are looked for on its ``PATH``.
+    ``environment`` stands in for this process's own: tools are looked for on its ``PATH``. ``vendors``: ask no others.
     """
     environment = os.environ if environment is None else environment
     try:
         with tempfile.TemporaryDirectory(prefix="cards-") as scratch:
             asked = _Tools(Path(scratch), environment)
-            found = [card for probe in _PROBES for card in _cards(asked, *probe)]
+            wanted = [probe for probe in _PROBES if not vendors or probe[0] in vendors]
+            found = [card for probe in wanted for card in _cards(asked, *probe)]
     except OSError:
         return []
     return found
@@ -135,7 +142,8 @@ class _Tools:
 
     def where(self, tool: str) -> str:
         """The tool's path; empty where it isn't on this machine."""
-        folders = [self.environment.get("PATH", ""), *FOLDERS.get(tool, ())]
+        root = self.environment.get("ROCM_PATH", "") if tool in ROCM_TOOLS else ""
+        folders = [self.environment.get("PATH", ""), f"{root}/bin" if root else "", *FOLDERS.get(tool, ())]
         return shutil.which(tool, path=os.pathsep.join(filter(None, folders))) or ""
 
     def output(self, tool: str, *arguments: str) -> str:
@@ -199,7 +207,7 @@ def _named(vendor: str, part: Target | None, seen: Seen) -> tuple[str, str]:
     """The target and the exact part. A part that is no target by itself stands under its family."""
     targets = [target for target in all_targets() if target.vendor == vendor]
     if part is None:
-        by_arch = [target for target in targets if seen.arch and target.arch == seen.arch]
+        by_arch = [target for target in targets if vendor in BY_ARCH and seen.arch and target.arch == seen.arch]
         exact = seen.soc or (by_arch[0].name if len(by_arch) == 1 and by_arch[0].kind == "soc" else "")
         family = next((target.name for target in by_arch if target.kind == "family"), exact)
         return (family or _family_by_name(targets, seen.name), exact)
@@ -274,7 +282,8 @@ def _hygon(tools: _Tools) -> tuple[str, list[Seen]]:
     table = tools.output(tool)
     count = read_hy_table(table)
     if not count:
-        return tool, []
+        whole = bool(tools.where("hy-smi"))
+        return "rocminfo", [card for card in _agents(tools) if whole or card.arch in HYGON_ARCHS]
     cards = read_rocm_json(tools.output(tool, "--showproductname", "--json")) or [Seen()] * count
     memory = read_rocm_json(tools.output(tool, "--showmeminfo", "vram", "--json"))
     if len(memory) == len(cards):
@@ -298,8 +307,18 @@ def _amd(tools: _Tools) -> tuple[str, list[Seen]]:
         return "rocm-smi", _archs(tools, cards)
     if cards := read_amd_smi(tools.output("amd-smi", "static", "--asic", "--bus", "--vram", "--json")):
         return "amd-smi", cards
-    cards = read_rocminfo(tools.output("rocminfo"))
-    return "rocminfo", [card for card in cards if card.arch not in HYGON_ARCHS]
+    return "rocminfo", [card for card in _agents(tools) if card.arch not in HYGON_ARCHS]
+
+
+def _agents(tools: _Tools) -> list[Seen]:
+    """What the runtime itself sees, by ``rocminfo``, else by the architectures that ``rocm_agent_enumerator`` lists.
+
+    Older ones list the processor first, as gfx000.
+    """
+    if tools.where("rocminfo"):
+        return read_rocminfo(tools.output("rocminfo"))
+    names = re.findall(r"^gfx\w+$", tools.output("rocm_agent_enumerator"), re.MULTILINE)
+    return [Seen(arch=name) for name in names if name != "gfx000"][:MAX_CARDS]
 
 
 def _archs(tools: _Tools, cards: list[Seen]) -> list[Seen]:

@@ -48,6 +48,7 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), name)
         if not isinstance(command, click.Command):
             raise TypeError(f"{self.table[cmd_name][0]} is no click command")
+        _refuse_empty(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -71,6 +72,23 @@ class LazyGroup(click.Group):
             did = f" Did you mean {' or '.join(near)}?" if near else ""
             ctx.fail(f"No such command {args[0]!r}.{did}")
         return super().resolve_command(ctx, args)
+
+
+def _refuse_empty(command: click.Command) -> None:
+    """Let no option of a command take an empty text: what an unset variable of a shell gives means nothing."""
+    for option in command.params:
+        if isinstance(option, click.Option) and option.callback is None:
+            option.callback = _not_empty
+    for inner in getattr(command, "commands", {}).values():
+        _refuse_empty(inner)
+
+
+def _not_empty(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
+    if value == "" or (isinstance(value, tuple) and "" in value):
+        given = ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given:
+            raise click.BadParameter("it is empty", ctx=ctx, param=option)
+    return value
 
 
 def run_boundary(group: click.Command, argv: Sequence[str], *, prog: str, usage_code: str) -> int:

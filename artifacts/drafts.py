@@ -7,14 +7,14 @@ any other (``draft-1.0.0``), and its targets can be replaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from artifacts.attach import set_attachment, store_attachment
-from artifacts.digest import Digest, canonical_json
+from artifacts.digest import Digest, canonical_json, sha256_bytes
 from artifacts.errors import RegistryError
 from artifacts.layout import IndexEdit, Layout
 from artifacts.names import check_name, check_target, check_version, next_patch, target_tag, version_tag
@@ -39,6 +39,8 @@ SEAL_TYPE = "application/vnd.io.model-convert.seal.v1"
 DECLARED = PREFIX + "declared"
 CHOSEN = PREFIX + "version-chosen"
 """Set where the version was not asked for: sealing then gives back a version that has the same targets already."""
+RUN = PREFIX + "run"
+"""What runs have in common whose targets belong together: the model and the targets declared for it, as a digest."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +67,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     declared: tuple[str, ...]
     chosen: bool
     targets: dict[str, Descriptor]
+    run: str = ""
 
 
 def open_draft(root: Path, name: str, *, version: str = "", declared: tuple[str, ...]) -> Draft:
@@ -116,13 +119,92 @@ def add_to_draft(root: Path, request: PublishRequest) -> Draft:
         if state is None:
             return _already(layout, edit, request, prepared)
         targets = {**state.targets, **{target_key(item.descriptor): item.descriptor for item in prepared}}
-        state = msgspec.structs.replace(state, targets=targets)
+        return _added(layout, edit, msgspec.structs.replace(state, targets=targets), prepared)
+
+
+def _added(layout: Layout, edit: IndexEdit, state: _State, prepared: tuple[Prepared, ...]) -> Draft:
+    """A draft with its new targets, published where none is missing any more."""
+    for item in prepared:
+        there = edit.find(_tag(state, target_key(item.descriptor)))
+        if there is None or there.digest != item.descriptor.digest:
+            add_record(layout, edit, item)
+    done = set(state.declared) <= set(state.targets)
+    return _seal(layout, edit, state) if done else _write(layout, edit, state)
+
+
+def collect(root: Path, request: PublishRequest, *, declared: Iterable[str]) -> Draft:
+    """Put passed targets of a run where its other targets will come to; sealed as soon as none is missing.
+
+    Without ``request.version`` the draft is the one that runs of the same model and the same declared targets have
+    begun, else a new one of the next version; a version that has these targets already is given back. A version that
+    is there gets a revision, as :func:`artifacts.publish.publish` makes it.
+
+    Args:
+        root: The registry folder, created if need be.
+        request: What passed: at least one target.
+        declared: The targets that the version is to have, by name. One that comes as an exact part fulfils its name.
+
+    Raises:
+        UsageError: CNV-2402, CNV-2403.
+        RegistryError: those of publishing.
+        ResourceLimit: CNV-1003.
+    """
+    check_request(request)
+    registry = Registry(root)
+    registry.create()
+    layout = registry.layout(request.name)
+    layout.create()
+    names = tuple(sorted({check_target(name, "target").lower() for name in declared}))
+    run = sha256_bytes(canonical_json([names, sorted({item.manifest.model.sha256 for item in request.targets})]))
+    prepared = tuple(store_target(registry, layout, request.name, release) for release in request.targets)
+    with layout.edit() as edit:
+        keep_blobs(registry, layout, request.name, prepared)
+        versions = Versions(layout, edit.refs())
+        version = request.version or _draft_of(versions, run)
+        new = tuple(item.descriptor for item in prepared)
+        choice = choose_version(versions, request.name, version, new)
+        if version in versions.names or (choice.present and _has_all(versions.targets(choice.version), names)):
+            return _released(layout, edit, choice, prepared)
+        if choice.present:
+            unwanted = [*versions.names, *versions.drafts, *versions.removed]
+            choice = Choice(name=request.name, version=version or next_patch(unwanted), targets=new)
+        state = _read(layout, edit, request.name, choice.version) or _State(
+            name=request.name, version=choice.version, declared=(), chosen=not request.version, targets={}, run=run
+        )
+        targets = {**state.targets, **{target_key(item): item for item in new}}
+        keys = _as_keys((*state.declared, *names), targets)
+        state = msgspec.structs.replace(state, declared=keys, targets=targets)
+        return _added(layout, edit, state, prepared)
+
+
+def _draft_of(versions: Versions, run: str) -> str:
+    """The version whose draft runs of this kind have begun; empty where none has."""
+    found = (name for name, index in versions.drafts.items() if versions.index(index).annotations.get(RUN) == run)
+    return next(found, "")
+
+
+def _has_all(targets: tuple[Descriptor, ...], names: Iterable[str]) -> bool:
+    there = {target_key(item) for item in targets}
+    return set(names) <= there | {item.annotations.get(PREFIX + "target", "").lower() for item in targets}
+
+
+def _as_keys(declared: Iterable[str], targets: Mapping[str, Descriptor]) -> tuple[str, ...]:
+    """Declared targets by key: a name that came as exact parts stands for their keys."""
+    by_name: dict[str, list[str]] = {}
+    for key, target in targets.items():
+        by_name.setdefault(target.annotations.get(PREFIX + "target", "").lower(), []).append(key)
+    return tuple(sorted({key for name in declared for key in ([name] if name in targets else by_name.get(name, [name]))}))
+
+
+def _released(layout: Layout, edit: IndexEdit, choice: Choice, prepared: tuple[Prepared, ...]) -> Draft:
+    """A version that has these targets, or gets them as a revision: nothing waits for others."""
+    digest = choice.present or add_version(layout, edit, choice)
+    if not choice.present:
         for item in prepared:
-            there = edit.find(_tag(state, target_key(item.descriptor)))
-            if there is None or there.digest != item.descriptor.digest:
-                add_record(layout, edit, item)
-        done = set(state.declared) <= set(targets)
-        return _seal(layout, edit, state) if done else _write(layout, edit, state)
+            add_record(layout, edit, item)
+    keys = tuple(sorted(target_key(target) for target in choice.targets))
+    state = _State(name=choice.name, version=choice.version, declared=keys, chosen=False, targets={})
+    return msgspec.structs.replace(_draft(state, choice.version, digest, sealed=True), targets=keys)
 
 
 def assemble(
@@ -205,6 +287,7 @@ def _read(layout: Layout, edit: IndexEdit, name: str, version: str) -> _State | 
         declared=tuple(index.annotations.get(DECLARED, "").split()),
         chosen=index.annotations.get(CHOSEN) == "yes",
         targets={target_key(target): target for target in index.manifests},
+        run=index.annotations.get(RUN, ""),
     )
 
 
@@ -220,7 +303,11 @@ def _write(layout: Layout, edit: IndexEdit, state: _State) -> Draft:
             schema_version=2,
             media_type=INDEX_TYPE,
             manifests=tuple(state.targets[key] for key in sorted(state.targets)),
-            annotations={**annotations, **({CHOSEN: "yes"} if state.chosen else {})},
+            annotations={
+                **annotations,
+                **({CHOSEN: "yes"} if state.chosen else {}),
+                **({RUN: state.run} if state.run else {}),
+            },
         )
     )
     layout.put_bytes(data)

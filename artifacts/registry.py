@@ -96,7 +96,7 @@ class Registry:
 
     def models(self) -> tuple[str, ...]:
         """The names of all models, sorted."""
-        if not self.root.is_dir():
+        if not os.path.lexists(self.root):
             return ()
         with reading(f"listing {self.root}"):
             return tuple(sorted(_models(self.root, "")))

@@ -38,7 +38,7 @@ def choose_version(versions: Versions, name: str, version: str, targets: tuple[D
         if wanted <= {target.digest for target in versions.targets(item)}:
             return Choice(name=name, version=item, targets=targets, present=versions.names[item].digest)
     taken = {**versions.names, **versions.removed}
-    version = version or next_patch(list(taken))
+    version = version or next_patch([*taken, *versions.drafts])
     if version not in versions.names:
         return Choice(name=name, version=version, targets=targets)
     revision = next_revision(version, set(taken))

@@ -52,13 +52,12 @@ def _forecast(name: str, model: onnx.ModelProto, feed: dict[str, Any]) -> Row:
         graph = _graph(Path(folder) / "graph", model, feed)
         session = open_session(graph.model_path)
         study = Study(graph, ForecastOptions(precision="fp16"), Path(folder) / "runs")
-        exact = study.watched(onnx.ModelProto.FromString(study.model.SerializeToString()), exact=True)
+        study.open_exact()
         other = study.watched(study.candidate(frozenset()), exact=False)
 
         def one_sample() -> None:
-            ours, theirs = exact.run(feed), other.run(feed)
-            ours.readings.update(study._input_readings(feed))
-            theirs.readings.update(study._stored_inputs(ours))
+            ours = study.run_exact(feed)
+            theirs = study.run_other(other, feed, ours)
             measure(study.tensors, ours.readings, theirs.readings, study.rounder(), study.fmt)
 
         ours, base = _least(one_sample), _least(lambda: run_session(session, feed))

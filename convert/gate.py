@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from convert.errors import GateFailed, UsageError
-from convert.values import GateVerdict, OutputMetrics, Precision, ValidationReport
+from convert.values import GateVerdict, OnnxGraph, OutputMetrics, Precision, ValidationReport
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +42,10 @@ FLOOR_REL_L2 = 0.1
 """Below the absolute floor an output still may not be off by more than this: a doubled output fails at any scale."""
 
 
+OPPOSITE = -0.9
+"""Below this cosine, an output is told to have the wrong sign."""
+QUANTIZED = ("QuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear")
+"""A graph that has one of these rounds to steps, whatever its precision."""
 SCALE_FAULT = 0.05
 """A norm ratio further from 1 than this is spoken of as a fault of scale, not of precision."""
 
@@ -216,12 +220,23 @@ def _broken(output: OutputMetrics, name: str, limit: float) -> str:
     if keeps(name, value, limit):
         return ""
     rule = metric.rule if metric else "least"
+    fault = _kind_of_fault(output, name, value)
     if rule == "band":
-        fault = (
-            f" (the candidate is {value:.3g} times as large: a scale fault?)" if abs(value - 1.0) > SCALE_FAULT else ""
-        )
         return f"{words} {value:.6g} is off 1 by more than {limit:.6g}{fault}, {where}"
-    return f"{words} {value:.6g} is {'below' if rule == 'least' else 'above'} {limit:.6g}, {where}"
+    return f"{words} {value:.6g} is {'below' if rule == 'least' else 'above'} {limit:.6g}{fault}, {where}"
+
+
+def _kind_of_fault(output: OutputMetrics, name: str, value: float) -> str:
+    """What a metric's value shows beyond being out of range: a wrong scale, a wrong sign, one side all zero."""
+    if name == "norm_ratio" and value == 0:
+        return " (the candidate is all zero)"
+    if name == "norm_ratio" and abs(value - 1.0) > SCALE_FAULT:
+        return f" (the candidate is {value:.3g} times as large: a scale fault?)"
+    if name == "cosine" and value < OPPOSITE:
+        return " (the candidate points the other way: a sign fault?)"
+    if name == "rel_l2" and output.norm_ratio is None and output.state == "compared":
+        return " (the reference is all zero)"
+    return ""
 
 
 def _unmeasured(output: OutputMetrics, name: str) -> str:
@@ -240,13 +255,21 @@ def _where(output: OutputMetrics, name: str) -> str:
     return f"worst in sample {sample}{beside}"
 
 
-def gate_failed(verdict: GateVerdict, subject: str, *, code: str = "CNV-8001") -> GateFailed:
-    """The error for a verdict that didn't pass; ``subject``: the artifact or file that was judged, in words."""
+def judged_as(graph: OnnxGraph, precision: Precision) -> Precision:
+    """The row of the gate's table: that of the precision, but never fp32's for a graph that rounds to steps."""
+    return "mixed" if precision == "fp32" and any(op in graph.ops for op in QUANTIZED) else precision
+
+
+def gate_failed(verdict: GateVerdict, subject: str, *, code: str = "CNV-8001", cause: str = "") -> GateFailed:
+    """The error for a verdict that didn't pass; ``subject``: the artifact or file that was judged, in words.
+
+    ``cause``: what is known of why.
+    """
     shown = "; ".join(verdict.failures[:3])
     more = f"; and {len(verdict.failures) - 3} more" if len(verdict.failures) > 3 else ""
     return GateFailed(
         code,
-        f"{subject} differs from the reference beyond the gate: {shown}{more}",
+        f"{subject} differs from the reference beyond the gate: {shown}{more}" + (f". Cause: {cause}" if cause else ""),
         hint="if the difference is acceptable, say so with --gate METRIC=VALUE"
         if code == "CNV-8002"
         else "report.html shows where they differ; a higher precision may keep the gate, and if the difference is "

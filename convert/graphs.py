@@ -17,8 +17,9 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from artifacts.digest import FileEntry, file_entries
 from convert.arrays import Array, load_npz, save_npz
-from convert.bigmodel import externalize, is_external, link_or_copy, nbytes, place_weights
+from convert.bigmodel import external_tensors, externalize, is_external, link_or_copy, nbytes, place_weights
 from convert.errors import LoadError
+from convert.inline import write_inline
 from convert.values import Dim, LoadedModel, OnnxGraph, TensorSpec
 
 MODEL = "model.onnx"
@@ -39,13 +40,18 @@ def read_model(path: Path) -> ModelProto:
         ) from error
 
 
-def write_model(model: ModelProto, folder: Path, *, weights_from: Path, link: bool = True) -> tuple[str, ...]:
+def write_model(
+    model: ModelProto, folder: Path, *, weights_from: Path, link: bool = True, inline_below: int = 0
+) -> tuple[str, ...]:
     """Write ``model.onnx`` into ``folder`` and give the names of the files written.
 
     External weights come from the folder ``weights_from`` into ``model.onnx.data``, linked where they lie in one
-    file (never a user's own: ``link=False``). From :data:`EXTERNAL_FROM` bytes of inline weights on, those are moved
-    there too.
+    file (never a user's own: ``link=False``); into ``model.onnx`` itself where the model has fewer than
+    ``inline_below`` bytes of weights. From :data:`EXTERNAL_FROM` bytes of inline weights on, those are moved out too.
     """
+    if weight_bytes(model) < inline_below and external_tensors(model):
+        write_inline(model, weights_from, folder / MODEL)
+        return (MODEL,)
     if not place_weights(model, weights_from, folder / WEIGHTS, link=link) and inline_bytes(model) >= EXTERNAL_FROM:
         externalize(model, folder / WEIGHTS)
     with (folder / MODEL).open("wb") as stream:
@@ -75,6 +81,11 @@ def _graphs_in(attribute: AttributeProto) -> list[GraphProto]:
     if attribute.type == AttributeProto.GRAPH:
         return [attribute.g]
     return list(attribute.graphs) if attribute.type == AttributeProto.GRAPHS else []
+
+
+def bodies_of(node: NodeProto) -> list[GraphProto]:
+    """The graphs inside a node: branches of If, bodies of Loop and Scan."""
+    return [graph for attribute in node.attribute for graph in _graphs_in(attribute)]
 
 
 def nodes_of(model: ModelProto) -> Iterator[NodeProto]:

@@ -1,4 +1,4 @@
-"""Versions of the installed distributions, cheaply."""
+"""What is installed on this machine, cheaply: versions of distributions, device files of cards."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import contextlib
 import functools
 import os
 import sys
+from pathlib import Path
+
+DEVICE_NODES = ("davinci", "cambricon_dev", "kfd", "mkfd", "nvidia", "iluvatar", "mxcd", "mtgpu")
+"""What the kernel shows of cards: whether an artifact can be run may change with them."""
 
 
 @functools.cache
@@ -28,3 +32,12 @@ def installed() -> dict[str, str]:
 def normalized(name: str) -> str:
     """A distribution's name as :func:`installed` spells it."""
     return name.replace("-", "_").replace(".", "_").lower()
+
+
+def device_nodes() -> str:
+    """The cards' device nodes of this machine, as one word; cheap, and starts no program."""
+    try:
+        names = [path.name for path in Path("/dev").iterdir()]
+    except OSError:
+        return ""
+    return " ".join(sorted(name for name in names if name.startswith(DEVICE_NODES)))

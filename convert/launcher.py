@@ -9,7 +9,9 @@ The working folder must be the same folder under the same path on both sides: it
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
@@ -17,6 +19,8 @@ from convert.errors import UsageError
 
 FOLDER = "{folder}"
 COMMAND = "{command}"
+PLACE = re.compile(r"(?<![{$\\])\{[^{}\s]{0,40}(?:\}|$)")
+"""What looks like a place of ours; ``${HOME}`` of a shell and ``{{.ID}}`` of a template do not."""
 
 
 def parse_launcher(text: str) -> tuple[str, ...]:
@@ -30,6 +34,29 @@ def parse_launcher(text: str) -> tuple[str, ...]:
             hint="quote it as in a shell, such as --launcher \"ssh build7 'cd {folder} && {command}'\"",
         ) from error
     return words
+
+
+def check_launcher(text: str) -> None:
+    """Refuse a launcher that can't be one, before anything runs.
+
+    Raises :class:`UsageError`: CNV-2311 where quotes are open or a place is not ``{folder}`` or ``{command}``, CNV-2313
+    where its program is not on this machine.
+    """
+    words = parse_launcher(text)
+    odd = [place for word in words for place in PLACE.findall(word) if place not in (FOLDER, COMMAND)]
+    if odd:
+        raise UsageError(
+            "CNV-2311",
+            f"the launcher {text!r} has the place {odd[0]}, which means nothing",
+            hint=f"there are {FOLDER}, the working folder, and {COMMAND}, the whole command quoted for a shell",
+        )
+    if words and shutil.which(words[0]) is None:
+        raise UsageError(
+            "CNV-2313",
+            f"the launcher {text!r} starts with {words[0]}, which is no program on this machine",
+            hint="put it on PATH or name it by its path; a launcher is a command line that ours is put behind, such as "
+            "`srun -p npu` or `ssh build7`",
+        )
 
 
 def launched(launcher: Sequence[str], argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> list[str]:

@@ -6,6 +6,7 @@ ONNX Runtime raises becomes :class:`SessionFailed` with one line that holds no p
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
@@ -19,6 +20,9 @@ from onnx import TensorProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession, OrtValue
 
+from convert.inline import MAPPED_FROM, skeleton
+from convert.loading.wire import WireError
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Level = Literal["off", "basic", "extended", "all"]
 Kind = Literal["not_implemented", "invalid", "run", "feed", "memory"]
@@ -28,6 +32,8 @@ BIG_FROM = 256 << 20
 QUIET = 4
 """Fatal errors only: everything else comes as an exception."""
 CPU = "CPUExecutionProvider"
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+"""Where the external data of a model lie that is handed over as bytes (onnxruntime_session_options_config_keys.h)."""
 
 LEVELS = {
     "off": native.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -46,11 +52,17 @@ class SessionFailed(Exception):
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a session is made. ``big``: map weights, no prepacking, no arena, no rewriting. ``threads`` 0: all cores."""
+    """How a session is made. ``big``: map weights, no prepacking, no arena, no rewriting. ``threads`` 0: all cores.
+
+    ``mapped``: the weights inside the model file are mapped instead of copied into memory twice.
+    """
 
     level: Level = "all"
     threads: int = 0
     big: bool = False
+    mapped: bool = False
+    as_listed: bool = False
+    """Run nodes in the order of the model where that is one, so that what reads a tensor runs before it is done with."""
     save_to: str = ""
     """Write the optimized model here while the session is made."""
     fold_limit: int = 0
@@ -66,7 +78,8 @@ def settings_for(model: Path) -> SessionSettings:
 
 def exact_settings(model: Path) -> SessionSettings:
     """Settings for reference outputs: the graph as it stands, no node fused or folded."""
-    return msgspec.structs.replace(settings_for(model), level="off")
+    mapped = model.is_file() and model.stat().st_size >= MAPPED_FROM
+    return msgspec.structs.replace(settings_for(model), level="off", mapped=mapped)
 
 
 def open_session(model: Path | bytes, settings: SessionSettings | None = None) -> InferenceSession:
@@ -77,9 +90,14 @@ def open_session(model: Path | bytes, settings: SessionSettings | None = None) -
     chosen = settings or (settings_for(model) if isinstance(model, Path) else SessionSettings())
     # The environment's own logger speaks before a session exists.
     native.set_default_logger_severity(QUIET)
+    options = _options(chosen)
     source = model if isinstance(model, bytes) else str(model)
+    if chosen.mapped and isinstance(model, Path):
+        with contextlib.suppress(WireError):
+            source = skeleton(model)
+            options.add_session_config_entry(DATA_FOLDER, str(model.parent))
     try:
-        return InferenceSession(source, _options(chosen), providers=list(chosen.providers))
+        return InferenceSession(source, options, providers=list(chosen.providers))
     except ERRORS as error:
         kind: Kind = "not_implemented" if "NOT_IMPLEMENTED" in str(error) else "invalid"
         raise SessionFailed(kind, clean_line(str(error))) from error
@@ -95,11 +113,12 @@ def _options(settings: SessionSettings) -> native.SessionOptions:
     options.log_severity_level = QUIET
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    if settings.big or settings.save_to:
+    if settings.big or settings.mapped or settings.save_to:
         options.add_session_config_entry("session.disable_prepacking", "1")
     if settings.big:
         options.enable_cpu_mem_arena = False
         options.enable_mem_pattern = False
+    if settings.big or settings.as_listed:
         # The default order runs all casts of weights before anything else, and then holds every weight twice.
         options.execution_order = native.ExecutionOrder.PRIORITY_BASED
     if settings.fold_limit:

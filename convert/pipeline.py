@@ -2,7 +2,7 @@
 
 load ─▶ export ─▶ simplify                            once
 adapt ─▶ check ─▶ forecast ─▶ compile ─▶ validate     per target, side by side where asked
-publish                                               the targets that passed, as one version
+publish                                               the targets that passed: as one version, or as its draft
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import msgspec
 
 from artifacts.digest import canonical_json, sha256_bytes, sha256_file
 from artifacts.errors import disk_full
-from artifacts.names import default_name
+from artifacts.names import check_name, check_version, default_name
 from convert.backends import knows_backend, no_backend
 from convert.cache import Cache
 from convert.errors import EXPECTED, ConvertError, UsageError
 from convert.guarding import guarded
 from convert.host import Limits, StageHost, Worker, WorkerDied
-from convert.launcher import parse_launcher
+from convert.launcher import check_launcher
 from convert.loading.sniff import identify
 from convert.outputs import write_report
-from convert.publishing import publish_targets
+from convert.publishing import has_passed, publish_targets
 from convert.request import Conversion, Request, StageRun, Status, TargetResult, status_of, worst
 from convert.settings import Settings, memory_limit
 from convert.stage import CacheCorrupt, Event, Listener, Stages, library_versions
@@ -37,6 +37,7 @@ from convert.target_run import VERSIONS, TargetRun
 from convert.values import (
     CompiledArtifact,
     LoadedModel,
+    LoadOptions,
     ModelFile,
     OnnxGraph,
     SimplifyOptions,
@@ -149,7 +150,8 @@ class Run:
             targets = _resolve(request.targets, compiles=request.until != "check")
             _known_precisions(request, targets)
             check_request(request, targets)
-            parse_launcher(self.settings.launcher)
+            check_launcher(self.settings.launcher)
+            check_names(request)
             with guarded("load"):
                 self.model = model = identify(Path(request.load.path))
             _require_libraries(model)
@@ -165,10 +167,11 @@ class Run:
     def _shared_stages(self, model: ModelFile) -> OnnxGraph:
         """load, export and simplify: the same for every target."""
         request, limits = self.request, self.limits()
-        key = _load_key(request, model)
+        load = msgspec.structs.replace(request.load, preprocess=request.preprocess)
+        key = _load_key(load, model)
         with _shared_worker(self.host) as worker:
             with guarded("load"):
-                loaded: LoadedModel = self._stage("load", [], [request.load], key, limits, worker=worker)
+                loaded: LoadedModel = self._stage("load", [], [load], key, limits, worker=worker)
             with guarded("export"):
                 args = [loaded, request.load, request.export]
                 graph: OnnxGraph = self._stage("export", [loaded], args, request.export, limits, worker=worker)
@@ -234,10 +237,10 @@ class Run:
     # ---------------------------------------------------------------------------------------------------- publish
 
     def publish(self, name: str, results: list[TargetResult]) -> Conversion:
-        """The end of a conversion: its targets published where all passed, and a report of each."""
+        """The end of a conversion: what passed is published, or waits as a draft for the others; a report of each."""
         ended = self._ended(name, results)
-        judged = all(result.verdict is not None for result in results)
-        if ended.error or not judged or self.request.until != "publish" or not self.request.publish:
+        passed = [result for result in results if has_passed(result)]
+        if not passed or self.request.until != "publish" or not self.request.publish:
             return self._reported(ended)
         self._reported(ended)
         try:
@@ -247,7 +250,8 @@ class Run:
             self.stages.tell(Event(target="", stage="publish", run=run))
         except EXPECTED as error:
             failed = [
-                msgspec.structs.replace(result, status="built", error=error.as_json()) for result in ended.targets
+                msgspec.structs.replace(result, status="built", error=error.as_json()) if has_passed(result) else result
+                for result in ended.targets
             ]
             ended = self._ended(name, failed)
         return self._reported(ended)
@@ -269,6 +273,14 @@ class Run:
                 with guarded("report"):
                     write_report(conversion, result, self.ops)
         return conversion
+
+
+def check_names(request: Request) -> None:
+    """Refuse a name or version that the registry has no place for, before anything runs (CNV-2402, CNV-2403)."""
+    if request.name:
+        check_name(request.name)
+    if request.version:
+        check_version(request.version)
 
 
 def _require_libraries(model: ModelFile) -> None:
@@ -325,9 +337,9 @@ def _shared_worker(host: StageHost) -> Iterator[Callable[[], Worker]]:
         yield worker
 
 
-def _load_key(request: Request, model: ModelFile) -> dict[str, Any]:
+def _load_key(load: LoadOptions, model: ModelFile) -> dict[str, Any]:
     """What of a request decides what ``load`` gives: contents instead of paths."""
-    options = msgspec.to_builtins(request.load)
+    options = msgspec.to_builtins(load)
     del options["path"]
     for name in ("samples", "calibration"):
         if options[name] and Path(options[name]).exists():

@@ -11,14 +11,26 @@ from typing import Any
 
 import msgspec
 
-from artifacts.digest import canonical_json, file_entry
+from artifacts.digest import Digest, canonical_json, file_entry
 from artifacts.manifest import RECORD_NAMES, ChainLink, Manifest, ModelSource
 from artifacts.publish import Published, PublishRequest, TargetRelease, publish
-from artifacts.registry import root_of
+from artifacts.names import target_tag, version_tag
+from artifacts.registry import Registry, root_of
+from artifacts.versions import Versions
 from convert.acceptance.stored import published_names
-from convert.request import Conversion, StageRun, TargetResult, support_json, validation_json
+from convert.request import (
+    Conversion,
+    Request,
+    StageRun,
+    TargetResult,
+    exporters_json,
+    status_of,
+    support_json,
+    validation_json,
+)
 from convert.validation_file import replace_file
-from convert.values import CompiledArtifact, Precision
+from convert.values import CompiledArtifact, Note, Precision
+from op_registry.targets import find_target
 
 REPORTS = ("support.json", "validation.json")
 
@@ -26,28 +38,78 @@ REPORTS = ("support.json", "validation.json")
 def publish_targets(
     conversion: Conversion, compiled: dict[str, CompiledArtifact], registry: str, work: Path
 ) -> tuple[Conversion, StageRun]:
-    """Publish all targets of a conversion as one version; gives the conversion with its references.
+    """Publish the targets of a conversion that passed; gives the conversion with their references.
 
+    All targets declared for the version have passed: it is published as one. Others are still to come (they failed, or
+    were handed off): those that passed go to a draft of the version, which is published with the last of them.
     ``registry`` is a folder or ``oci://HOST/PROJECT``; ``work`` a folder for a remote's temporary layout.
     """
     begun, cpu = time.monotonic(), time.process_time()
-    for result in conversion.targets:
+    passed = [result for result in conversion.targets if has_passed(result)]
+    for result in passed:
         _write_run(conversion, result)
-    releases = tuple(_release(conversion, result, compiled[result.target]) for result in conversion.targets)
+    releases = tuple(_release(conversion, result, compiled[result.target]) for result in passed)
     request = PublishRequest(name=conversion.name, version=conversion.request.version, targets=releases)
-    root = root_of(registry)
-    published = publish(root, request) if root is not None else _publish_remote(registry, request, work)
+    placed = _placed(request, registry, work, _declared(conversion.request))
     run = StageRun(
         stage="publish",
         seconds=time.monotonic() - begun,
         cpu_seconds=time.process_time() - cpu,
-        cached=published.already,
-        digest=published.digest,
+        cached=placed.already,
+        digest=placed.digest,
     )
-    refs = {target.target: target.ref for target in published.targets}
-    targets = tuple(_published(result, refs[result.target], run) for result in conversion.targets)
-    changed = msgspec.structs.replace(conversion, status="published", version=published.version, targets=targets)
-    return changed, run
+    targets = tuple(
+        _published(result, placed, run) if has_passed(result) else result for result in conversion.targets
+    )
+    status = status_of(targets)
+    return msgspec.structs.replace(conversion, status=status, version=placed.version, targets=targets), run
+
+
+def has_passed(result: TargetResult) -> bool:
+    """Whether a target came to a verdict, and the verdict is good."""
+    return result.error is None and result.verdict is not None and result.verdict.passed
+
+
+class _Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """Where targets went: a version, or where ``missing`` names some, its draft."""
+
+    version: str
+    digest: Digest
+    refs: dict[str, str]
+    missing: tuple[str, ...] = ()
+    already: bool = False
+
+
+def _declared(request: Request) -> tuple[str, ...]:
+    return request.declared or tuple(find_target(text).name for text in request.targets)
+
+
+def _placed(request: PublishRequest, registry: str, work: Path, declared: tuple[str, ...]) -> _Placed:
+    root = root_of(registry)
+    complete = len(set(declared)) == len(request.targets)
+    if complete and (root is None or not _has_drafts(root, request.name)):
+        done = publish(root, request) if root is not None else _publish_remote(registry, request, work)
+        refs = {target.target: target.ref for target in done.targets}
+        return _Placed(version=done.version, digest=done.digest, refs=refs, already=done.already)
+    # Imported here: a version that is whole needs none of it.
+    from artifacts.drafts import collect
+    from convert.catalog.shelf import draft_tag, open_shelf
+
+    with open_shelf(registry, request.name) as shelf:
+        draft = collect(shelf.root, request, declared=declared)
+        base = version_tag(draft.version) if draft.sealed else draft_tag(draft.version)
+        tags = {
+            one.manifest.target: target_tag(base, one.manifest.target, one.manifest.soc) for one in request.targets
+        }
+        shelf.send([base] if draft.sealed else [base, *tags.values()])
+    refs = {target: f"{request.name}:{tag}" for target, tag in tags.items()}
+    missing = () if draft.sealed else tuple(find_target(name).name for name in draft.missing)
+    return _Placed(version=draft.version, digest=draft.digest, refs=refs, missing=missing)
+
+
+def _has_drafts(root: Path, name: str) -> bool:
+    layout = Registry(root).layout(name)
+    return layout.exists and bool(Versions(layout, layout.refs()).drafts)
 
 
 def _publish_remote(registry: str, request: PublishRequest, work: Path) -> Published:
@@ -57,13 +119,20 @@ def _publish_remote(registry: str, request: PublishRequest, work: Path) -> Publi
     return publish_remote(registry, request, work)
 
 
-def _published(result: TargetResult, ref: str, run: StageRun) -> TargetResult:
+def _published(result: TargetResult, placed: _Placed, run: StageRun) -> TargetResult:
     assert result.artifact is not None
+    artifact = msgspec.structs.replace(result.artifact, ref=placed.refs[result.target])
+    stages = (*result.stages, run)
+    if not placed.missing:
+        return msgspec.structs.replace(result, status="published", stages=stages, artifact=artifact)
+    names = ", ".join(placed.missing)
+    name = artifact.ref.partition(":")[0]
+    note = Note(
+        text=f"kept as {artifact.ref}, a draft of version {placed.version}: it is published when {names} passed too"
+        f" (`artifacts seal {name} {placed.version} --reason TEXT` publishes it without)"
+    )
     return msgspec.structs.replace(
-        result,
-        status="published",
-        stages=(*result.stages, run),
-        artifact=msgspec.structs.replace(result.artifact, ref=ref),
+        result, status="built", stages=stages, artifact=artifact, notes=(*result.notes, note)
     )
 
 
@@ -94,7 +163,7 @@ def _manifest(conversion: Conversion, result: TargetResult, artifact: CompiledAr
         plan=result.plan.argv,
         toolchain=result.toolchain,
         libraries=conversion.versions,
-        support={**(support_json(result.support) or {}), **_adapted(result)},
+        support={**(support_json(result.support) or {}), **graph_history(result)},
         validation=validation_json(result) or {},
         ran_on=result.report.ran_on,
         files=artifact.files,
@@ -107,10 +176,15 @@ def reports_of(folder: Path) -> tuple[str, ...]:
     return (*REPORTS, *published_names(folder))
 
 
-def _adapted(result: TargetResult) -> dict[str, Any]:
-    """What was done to the graph so that the target takes it, with proofs; nothing where nothing was."""
+def graph_history(result: TargetResult) -> dict[str, Any]:
+    """What was done to the graph so that the target takes it, with proofs, and how torch's exporters were judged.
+
+    Nothing where nothing was. Reasons in words stay out: they may hold what is true of one machine only.
+    """
     done = [entry for run in result.stages for entry in run.adapted]
-    return {"adapted": done} if done else {}
+    judged = [one for run in result.stages for one in run.exporters]
+    exporters = {"exporters": exporters_json(judged, reasons=False)} if judged else {}
+    return {**({"adapted": done} if done else {}), **exporters}
 
 
 def _write_run(conversion: Conversion, result: TargetResult) -> None:

@@ -11,6 +11,7 @@ from artifacts.digest import Digest, FileEntry
 from convert.ladder import Rung
 from convert.values import (
     CalibrationMethod,
+    ExporterVerdict,
     ExportOptions,
     Forecast,
     GateVerdict,
@@ -53,6 +54,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     out: str = ""
     publish: bool = True
+    declared: tuple[str, ...] = ()
+    """The targets that the version is to have, where this run makes only some of them; empty: those of the run."""
     use_cache: bool = True
     until: Literal["check", "plan", "publish"] = "publish"
     """``check``: everything before the compiler; ``plan``: and what the compiler would be told."""
@@ -71,6 +74,8 @@ class StageRun(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     adapted: tuple[dict[str, Any], ...] = ()
     """What ``adapt`` did to the graph, with proofs."""
+    exporters: tuple[ExporterVerdict, ...] = ()
+    """How torch's exporters were judged, where the stage is ``export``."""
 
 
 class ArtifactInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +145,9 @@ def status_of(results: Sequence[TargetResult]) -> Status:
     errors = [result for result in results if result.error]
     if errors:
         return "handoff" if all(result.status == "handoff" for result in errors) else "failed"
-    return results[0].status if results else "failed"
+    there = {result.status for result in results}
+    least: tuple[Status, ...] = ("failed", "planned", "built", "published")
+    return next((status for status in least if status in there), "failed")
 
 
 def worst(errors: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -174,6 +181,7 @@ def _target_json(result: TargetResult) -> dict[str, Any]:
             "cached": run.cached,
             "peak_rss": run.peak_rss,
             "notes": [msgspec.to_builtins(note) for note in run.notes],
+            **({"exporters": exporters_json(run.exporters)} if run.exporters else {}),
         }
         for run in result.stages
     ]
@@ -198,6 +206,21 @@ def _target_json(result: TargetResult) -> dict[str, Any]:
         "notes": [msgspec.to_builtins(note) for note in result.notes],
         "error": result.error,
     }
+
+
+def exporters_json(verdicts: Sequence[ExporterVerdict], *, reasons: bool = True) -> list[dict[str, Any]]:
+    """How torch's exporters were judged, as ``--json`` has it; the manifest has it without reasons in words."""
+    return [
+        {
+            "exporter": one.exporter,
+            "state": one.state,
+            "opset": one.opset,
+            **({"reason": one.reason} if reasons else {}),
+            "concerns": list(one.concerns),
+            "probes": list(one.probes),
+        }
+        for one in verdicts
+    ]
 
 
 def support_json(support: Support | None) -> dict[str, Any] | None:

@@ -10,10 +10,13 @@ from typing import Annotated, Any
 
 import msgspec
 
+from artifacts.digest import read_start
 from artifacts.errors import UsageError
 
 PREFIX = "CONVERT_"
 FILE = "convert.toml"
+MAX_BYTES = 4 << 20
+"""A larger ``convert.toml`` isn't one."""
 
 
 def _xdg(variable: str, fallback: str) -> str:
@@ -95,10 +98,14 @@ def load_settings(given: Mapping[str, Any], *, folder: Path | None = None) -> Se
 
 def _from_file(path: Path) -> Mapping[str, Any]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = read_start(path, MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
+        table = tomllib.loads(data.decode("utf-8-sig").replace("\r\n", "\n"))
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
+        # ValueError: no UTF-8, no TOML, or a number of thousands of digits; RecursionError: nested without end.
         raise UsageError("CNV-2002", f"{path} can't be read: {error}", hint="mend the file; it is TOML") from error
     settings = table.get("settings", {})
     return settings if isinstance(settings, dict) else {"settings": settings}

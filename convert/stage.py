@@ -32,6 +32,7 @@ from convert.values import (
     CompiledArtifact,
     Forecast,
     LoadedModel,
+    Located,
     OnnxGraph,
     ValidationReport,
     Value,
@@ -65,12 +66,14 @@ STAGES = {
         StageDef(
             name="adapt", function="convert.stages.adapt:adapt_graph", kind=OnnxGraph, tools=("onnxscript", *ONNX)
         ),
+        StageDef(name="images", function="convert.stages.images:image_samples", kind=OnnxGraph, tools=ONNX),
         StageDef(name="check", function="convert.stages.check:check_graph", kind=CheckedGraph, tools=ONNX),
         StageDef(name="precheck", function="convert.stages.precheck:precheck_graph", kind=CheckedGraph, tools=ONNX),
         StageDef(name="forecast", function="convert.stages.forecast:forecast_graph", kind=Forecast, tools=ONNX),
         StageDef(name="quantize", function="convert.stages.quantize:quantize_graph", kind=OnnxGraph, tools=ONNX),
         StageDef(name="compile", function="convert.stages.compile:compile_graph", kind=CompiledArtifact, tools=ONNX),
         StageDef(name="validate", function="convert.stages.validate:validate_with", kind=ValidationReport, tools=ONNX),
+        StageDef(name="locate", function="convert.stages.locate:locate_departure", kind=Located, tools=ONNX),
     )
 }
 
@@ -223,6 +226,7 @@ def _run_of(name: str, value: Any, seconds: float, cpu: float, peak: int, *, cac
         peak_rss=peak,
         notes=getattr(value, "notes", ()),
         adapted=getattr(value, "adapted", ()) if name == "adapt" else (),
+        exporters=getattr(value, "exporters", ()) if name == "export" else (),
     )
 
 
@@ -231,12 +235,14 @@ CRASHED: dict[str, tuple[type[ConvertError], str]] = {
     "export": (ExportError, "CNV-4090"),
     "simplify": (ExportError, "CNV-4090"),
     "adapt": (ExportError, "CNV-4090"),
+    "images": (ExportError, "CNV-4090"),
     "check": (UnsupportedOps, "CNV-5090"),
     "precheck": (UnsupportedOps, "CNV-5090"),
     "forecast": (GateFailed, "CNV-8103"),
     "quantize": (ExportError, "CNV-4090"),
     "compile": (CompileFailed, "CNV-7090"),
     "validate": (GateFailed, "CNV-8090"),
+    "locate": (GateFailed, "CNV-8090"),
 }
 
 

@@ -23,7 +23,7 @@ from convert.values import CheckedGraph, Precision
 from op_registry.errors import UnknownVersion
 from op_registry.targets import LITERAL_FIRST_GENERATION, find_soc, find_target
 from op_registry.values import Target
-from op_registry.vendors import all_vendors, resolve_version
+from op_registry.vendors import all_vendors, known_version, resolve_version
 
 PREPROCESSING = ("atc",)
 """Backends whose compiler prepares images itself. One of another distribution is asked by its ``preprocesses``."""
@@ -99,7 +99,7 @@ def _check_version(text: str, targets: Sequence[Target], named: str) -> None:
             refusals.append(f"nothing is known of {vendor.toolchain or target.name} by version")
             continue
         try:
-            resolve_version(vendor, text)
+            known_version(vendor, text)
         except UnknownVersion as error:
             refusals.append(f"{error.message} ({error.hint})")
         else:
@@ -109,6 +109,17 @@ def _check_version(text: str, targets: Sequence[Target], named: str) -> None:
         f"--toolchain-version {text} means nothing for {named}: {'; '.join(dict.fromkeys(refusals))}",
         hint="leave it out, or give a version of the target's own toolchain; `convert ops list` shows them",
     )
+
+
+def version_asked(target: Target, request: Request) -> str:
+    """The ``--toolchain-version``, where this target has such a one; empty where it is meant for others."""
+    if not request.toolchain_version or target.backend in ("", "onnxruntime"):
+        return ""
+    try:
+        known_version(all_vendors()[target.vendor], request.toolchain_version)
+    except UnknownVersion:
+        return ""
+    return request.toolchain_version
 
 
 def takes_preprocessing(backend: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,12 +17,14 @@ import msgspec
 from convert.acceptance.stored import write_stored
 from convert.backends import knows_backend
 from convert.backends.base import Backend, Missing, Toolchain
+from convert.causes import why
 from convert.errors import EXPECTED, ToolchainMissing
 from convert.evidence import Evidence
 from convert.failures import FAILED, drop_failed
-from convert.gate import METRICS, gate_failed, judge
+from convert.gate import METRICS, gate_failed, judge, judged_as
 from convert.guarding import guarded
 from convert.host import Limits
+from convert.installed import device_nodes
 from convert.ladder import PLANNED, QUANTIZED_OPS, accumulation, climb, holds_with_plan, no_plan, takes_pairs
 from convert.launcher import parse_launcher
 from convert.outputs import target_folder, write_artifact, write_validation_files
@@ -37,6 +40,7 @@ from convert.target_options import (
     soc_asked,
     takes_preprocessing,
     unsupported,
+    version_asked,
 )
 from convert.values import (
     AdaptOptions,
@@ -46,6 +50,8 @@ from convert.values import (
     CompileOptions,
     Forecast,
     ForecastOptions,
+    ImageOptions,
+    Located,
     ModelFile,
     Note,
     OnnxGraph,
@@ -59,8 +65,8 @@ from op_registry.targets import find_target
 from op_registry.values import Target
 
 VERSIONS = ("torch", "onnx", "onnxruntime", "onnxsim", "onnxscript", "numpy")
-DEVICE_NODES = ("davinci", "cambricon_dev", "kfd", "mkfd", "nvidia", "iluvatar", "mxcd", "mtgpu")
-"""What the kernel shows of cards: whether an artifact can be run may change with them."""
+PRECHECK = "precheck"
+"""An option of backends that can ask their toolkit which nodes it refuses, before anything is compiled."""
 
 
 class Shared(Protocol):
@@ -89,6 +95,7 @@ class TargetRun:
         self.target = target
         self.name = name
         self.stages: list[StageRun] = []
+        self.found: Toolchain | Missing | None = None
         self.result = TargetResult(target=target.name, backend=target.backend)
 
     def go(self) -> None:
@@ -96,18 +103,25 @@ class TargetRun:
         request, precision = self.request, precision_of(self.request, self.target)
         options = self._compile_options(precision)
         self._set(precision=precision)
+        if request.toolchain_version and not options.toolchain_version:
+            self._note(f"--toolchain-version {request.toolchain_version} is another target's", level="info")
         backend, found = probe_toolchain(options, os.environ) if request.until != "check" else (None, None)
-        self._adapt(judged_version(self.target, request.toolchain_version, found))
-        checked = self._check(judged_version(self.target, request.toolchain_version, found))
+        self.found = found
+        self._adapt(judged_version(self.target, version_asked(self.target, request), found))
+        self._take_images(options)
+        checked = self._check(judged_version(self.target, version_asked(self.target, request), found))
         if backend is None or found is None:
             self._precheck(checked, options)
             self._set(status="planned")
             return
+        if self._worth_asking(checked, found):
+            checked = self._precheck(checked, options)
         precision, forecast = self._forecast(precision, backend, options)
         keep = forecast.keep if forecast is not None and precision in PLANNED else ()
         options = msgspec.structs.replace(options, precision=precision, keep=keep)
+        found = self._lacking(backend, found, options) or found
         if precision == "int8" and takes_pairs(self.target.backend, request.options):
-            checked = self._quantize(keep, judged_version(self.target, request.toolchain_version, found))
+            checked = self._quantize(keep, judged_version(self.target, version_asked(self.target, request), found))
         toolchain, plan = self._plan(backend, found, options)
         if request.until == "plan":
             self._set(status="planned")
@@ -119,6 +133,11 @@ class TargetRun:
         artifact = self._compile(checked, options, toolchain)
         self.validate(artifact, precision, Evidence(forecast=forecast), toolchain.details)
 
+    def _lacking(self, backend: Backend, found: Toolchain | Missing, options: CompileOptions) -> Missing | None:
+        """What the toolchain that is here can't do of a request, for backends that say so (``lacks``)."""
+        ask = getattr(backend, "lacks", None)
+        return ask(self.graph, options, found) if ask is not None and isinstance(found, Toolchain) else None
+
     def _compile_options(self, precision: Precision) -> CompileOptions:
         request, settings = self.request, self.run.settings
         return CompileOptions(
@@ -128,7 +147,7 @@ class TargetRun:
             precision=precision,
             options=request.options,
             preprocess=request.preprocess if takes_preprocessing(self.target.backend) else "",
-            toolchain_version=request.toolchain_version,
+            toolchain_version=version_asked(self.target, request),
             timeout=settings.timeout,
             launcher=parse_launcher(settings.launcher),
             compilers=settings.compilers,
@@ -137,8 +156,8 @@ class TargetRun:
     # ------------------------------------------------------------------------------------------- before the compiler
 
     def _adapt(self, version: str) -> None:
-        """Bring the graph to the target's opset and operators. A target that runs ONNX itself takes it as it is."""
-        if self.target.backend == "onnxruntime":
+        """Bring the graph to the target's opset and operators. ONNX Runtime of this release takes it as it is."""
+        if self.target.arch == "cpu":
             return
         options = AdaptOptions(
             target=self.target.name,
@@ -147,6 +166,16 @@ class TargetRun:
             overlay=overlay_digest(),
         )
         self.graph = self._stage("adapt", [self.graph], [self.graph, options], options)
+
+    def _take_images(self, options: CompileOptions) -> None:
+        """``--preprocess``: from here on the samples are those that 8-bit images make, and so are the references."""
+        if not options.preprocess:
+            return
+        load = self.request.load
+        wanted = ImageOptions(
+            backend=options.backend, preprocess=options.preprocess, given=bool(load.samples), seed=load.seed
+        )
+        self.graph = self._stage("images", [self.graph], [self.graph, wanted], wanted)
 
     def _check(self, version: str) -> CheckedGraph:
         request = self.request
@@ -162,13 +191,23 @@ class TargetRun:
             raise unsupported(checked, strict=request.strict)
         return checked
 
-    def _precheck(self, checked: CheckedGraph, options: CompileOptions) -> None:
-        """``convert check`` where the toolkit is here and can be asked: its own word joins the support data's."""
+    def _worth_asking(self, checked: CheckedGraph, found: Toolchain | Missing) -> bool:
+        """Whether a conversion asks the toolkit before it compiles: where the support data leave something unknown.
+
+        ``--option precheck=yes`` asks always, ``no`` never. ``convert check`` always asks.
+        """
+        if not isinstance(found, Toolchain) or self.request.until == "plan":
+            return False
+        unknown = any(one.state == "unknown" for one in checked.support.judged)
+        return {"yes": True, "no": False}.get(self.request.options.get(PRECHECK, ""), unknown)
+
+    def _precheck(self, checked: CheckedGraph, options: CompileOptions) -> CheckedGraph:
+        """Where the toolkit is here and can be asked: its own word joins the support data's."""
         if not knows_backend(self.target.backend):
-            return
+            return checked
         backend, found = probe_toolchain(options, os.environ)
         if isinstance(found, Missing) or getattr(backend, "precheck", None) is None:
-            return
+            return checked
         versions = {found.name: found.version}
         try:
             asked: CheckedGraph = self._stage(
@@ -176,10 +215,11 @@ class TargetRun:
             )
         except EXPECTED as error:
             self._note(f"{found.name} was not asked: [{error.code}] {error.message}", level="warning")
-            return
+            return checked
         self._set(support=asked.support, toolchain=versions)
         if not asked.support.supported:
             raise unsupported(asked, strict=self.request.strict)
+        return asked
 
     def _forecast(
         self, precision: Precision, backend: Backend, options: CompileOptions
@@ -226,8 +266,10 @@ class TargetRun:
             return "no inputs to calibrate with (--calibration)"
         if precision == "int8" and not QUANTIZED_OPS & self.graph.ops.keys():
             return "no convolution and no product of matrices to quantize"
+        wanted = msgspec.structs.replace(options, precision=precision)
+        if self.found is not None and (lacking := self._lacking(backend, self.found, wanted)):
+            return f"{lacking.name} is not on this machine: {lacking.reason}"
         try:
-            wanted = msgspec.structs.replace(options, precision=precision)
             backend.plan(self.graph, self.target, wanted, backend.assumed())
         except EXPECTED as error:
             return error.message
@@ -252,7 +294,9 @@ class TargetRun:
             found = Missing(name=found.name, reason="", hint="")
         if isinstance(found, Missing):
             assumed = backend.assumed()
-            toolchain = msgspec.structs.replace(assumed, version=asked or assumed.version, assumed=True)
+            toolchain = msgspec.structs.replace(
+                assumed, version=asked or found.version or assumed.version, assumed=True
+            )
             plan = backend.plan(self.graph, self.target, options, toolchain)
             needs = {"toolchain": toolchain.name, "version": toolchain.version, **plan.needs}
             plan = msgspec.structs.replace(plan, needs=needs)
@@ -311,7 +355,7 @@ class TargetRun:
             checked=checked,
             options=options,
             plan=plan,
-            judged_as=_judged_as(self.graph, options.precision),
+            judged_as=judged_as(self.graph, options.precision),
             forecast=forecast,
             stages=(*self.run.shared, *self.stages),
             libraries=library_versions(VERSIONS),
@@ -413,16 +457,27 @@ class TargetRun:
                 raise
             self._note(f"built, and not judged: {error.message}; {error.hint}", level="warning")
             return
-        judged_as = _judged_as(self.graph, precision)
-        verdict = judge(report, judged_as, request.gate)
-        if judged_as != precision:
-            remark = f"the graph is quantized: judged as {judged_as}, since runtimes may round a step the other way"
+        row = judged_as(self.graph, precision)
+        verdict = judge(report, row, request.gate)
+        if row != precision:
+            remark = f"the graph is quantized: judged as {row}, since runtimes may round a step the other way"
             verdict = msgspec.structs.replace(verdict, remarks=(*verdict.remarks, remark))
-        self._set(report=report, verdict=verdict, judged_as=judged_as)
+        self._set(report=report, verdict=verdict, judged_as=row)
         with guarded("validate"):
             write_validation_files(self.result, report, Path(self.result.folder))
         if not verdict.passed:
-            raise gate_failed(verdict, f"{self.name} for {self.target.name}")
+            locate = partial(self._locate, artifact, own)
+            raise gate_failed(verdict, f"{self.name} for {self.target.name}", cause=why(self.result, evidence, locate))
+
+    def _locate(self, artifact: CompiledArtifact, options: ValidateOptions, where: tuple[int, float]) -> Located | None:
+        try:
+            located: Located = self._stage(
+                "locate", [artifact, self.graph], [self.graph, artifact, options, where], where
+            )
+        except EXPECTED as error:
+            self._note(f"where it departs was not found: [{error.code}] {error.message}", level="warning")
+            return None
+        return located
 
     def _stage(
         self,
@@ -456,20 +511,3 @@ class TargetRun:
     def finished(self) -> TargetResult:
         """The result with the stages that it took, the shared ones first."""
         return msgspec.structs.replace(self.result, stages=(*self.run.shared, *self.stages))
-
-
-def device_nodes() -> str:
-    """The cards' device nodes of this machine, as one word; cheap, and starts no program."""
-    try:
-        names = [path.name for path in Path("/dev").iterdir()]
-    except OSError:
-        return ""
-    return " ".join(sorted(name for name in names if name.startswith(DEVICE_NODES)))
-
-
-QUANTIZED = ("QuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear")
-
-
-def _judged_as(graph: OnnxGraph, precision: Precision) -> Precision:
-    """The row of the gate's table: that of the precision, but never fp32's for a graph that rounds to steps."""
-    return "mixed" if precision == "fp32" and any(op in graph.ops for op in QUANTIZED) else precision

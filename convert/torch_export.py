@@ -2,30 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import importlib
 import io
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from onnx import ModelProto
 
 from convert.arrays import Array
+from convert.exporter_faults import Exported, SilentFault
 from convert.graphs import EXTERNAL_FROM, MODEL, read_model
+from convert.inline import MAPPED_FROM
 from convert.loading.torch_models import Call, OpenModel, to_array
 from convert.loading.user_code import one_line as plain_line
+from convert.torch_weights import able, export_apart
 from convert.values import DimRange, LoadedModel, TensorSpec
 
 _jit: Any = torch.jit
+HIDES = -1e4
+"""A float input that holds a number at or below this is taken for an additive mask."""
 _export: Any = torch.onnx.export
 
 
 class ExporterFailed(Exception):
     """One exporter could not do it, or its graph is wrong; the text is one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """One way of exporting: with which of torch's exporters, at which opset (0: its own), and by which detour.
+
+    ``script``: a module is compiled to a script first, which keeps its branches; ``program``: a script becomes an
+    exported program first, which dynamo takes.
+    """
+
+    exporter: Literal["dynamo", "torchscript"]
+    asked: int = 0
+    detour: Literal["", "script", "program"] = ""
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+        if self.asked:
+            return f"{self.exporter} (at opset {self.asked}, lowered)"
+        return f"{self.exporter} (of the model as a {self.detour})" if self.detour else self.exporter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,19 +133,43 @@ class TensorOutputs(torch.nn.Module):
 
 
 def export_with(
-    exporter: str, model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, folder: Path, plain: bool
-) -> ModelProto:
+    route: Route, model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, folder: Path, plain: bool
+) -> Exported:
     """Export with one of torch's exporters; big weights lie in ``folder``, referred to by the proto.
 
     Raises :class:`ExporterFailed` in one clean line.
     """
-    run = _dynamo if exporter == "dynamo" else _torchscript
+    run = _dynamo if route.exporter == "dynamo" else _torchscript
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(record=True) as told, torch.no_grad():
             warnings.simplefilter("ignore")
-            return run(model, loaded, call.mapped(torch.Tensor.clone), opset, folder=folder, plain=plain)
+            warnings.simplefilter("always", category=_jit.TracerWarning)
+            detoured = _detoured(route, model, loaded, call, plain=plain)
+            proto = run(detoured, loaded, call.mapped(torch.Tensor.clone), opset, folder=folder, plain=plain)
     except Exception as error:
         raise ExporterFailed(one_line(error)) from error
+    frozen = [f"{Path(one.filename).name}:{one.lineno}" for one in told if _by_value(one)]
+    return Exported(proto, tuple(dict.fromkeys(frozen)))
+
+
+def _detoured(route: Route, model: OpenModel, loaded: LoadedModel, call: Call, *, plain: bool) -> OpenModel:
+    """The model as its route wants it. Raises :class:`ExporterFailed` where the detour can't keep what it must."""
+    if not route.detour:
+        return model
+    if not plain or call.kwargs:
+        raise ExporterFailed(f"a {route.detour} of it would lose the names of its inputs or outputs")
+    if route.detour == "script":
+        return dataclasses.replace(model, module=_jit.script(model.module))
+    if any(isinstance(dim, str) for spec in loaded.inputs for dim in spec.shape):
+        raise ExporterFailed("a program made of a script has fixed sizes only")
+    converter: Any = importlib.import_module("torch._export.converter")
+    args = call.mapped(torch.Tensor.clone).args
+    return dataclasses.replace(model, program=converter.TS2EPConverter(model.module, args).convert())
+
+
+def _by_value(warning: warnings.WarningMessage) -> bool:
+    """Whether a tracer's warning is about a branch, a loop or a number that it takes from the sample's values."""
+    return issubclass(warning.category, _jit.TracerWarning) and "Converting a tensor" in str(warning.message)
 
 
 def _dynamo(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, folder: Path, plain: bool) -> ModelProto:
@@ -140,7 +192,7 @@ def _dynamo(model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, fo
     )
     if program is None:
         raise ExporterFailed("the exporter gave nothing")
-    if _weight_bytes(model) < EXTERNAL_FROM:
+    if _weight_bytes(model) < MAPPED_FROM:
         return program.model_proto
     program.save(str(folder / MODEL), external_data=True)
     return read_model(folder / MODEL)
@@ -193,11 +245,10 @@ def _torchscript(
     if loaded.format == "torchscript" and (not plain or _leaves_defaults(model, call)):
         # A script inside a module can't be traced by the exporter itself, but a traced one can be exported.
         subject = _jit.trace(TensorOutputs(model.module), call.args, check_trace=False, strict=False)
-    memory = io.BytesIO() if _weight_bytes(model) < EXTERNAL_FROM else None
-    _export(
+    export = functools.partial(
+        _export,
         subject,
         _unmistakable(call),
-        memory or str(folder / MODEL),
         kwargs=call.kwargs or None,
         dynamo=False,
         opset_version=opset,
@@ -205,6 +256,12 @@ def _torchscript(
         dynamic_axes={name: named for name, named in axes.items() if named} or None,
         verbose=False,
     )
+    size = _weight_bytes(model)
+    if size >= MAPPED_FROM and able():
+        with contextlib.suppress(LookupError):
+            return export_apart(export, folder)
+    memory = io.BytesIO() if size < EXTERNAL_FROM else None
+    export(memory or str(folder / MODEL))
     if memory is None:
         return read_model(folder / MODEL)
     exported: ModelProto = ModelProto.FromString(memory.getvalue())
@@ -245,26 +302,48 @@ def second_size(loaded: LoadedModel, calls: Sequence[Call]) -> list[Call]:
     return [calls[0].mapped(resized)]
 
 
-def probes(loaded: LoadedModel, call: Call) -> list[tuple[str, Call]]:
+def probes(loaded: LoadedModel, call: Call, faults: Iterable[SilentFault] = ()) -> list[tuple[str, Call]]:
     """Calls that bring out the exporters' known silent faults, each with what it tries.
 
     A row of a mask that hides everything (attention turns it into a mean), an index that comes twice (an addition is
-    lost), and numbers below zero (an integer division rounds the other way). The model may refuse them.
+    lost), numbers below zero (an integer division rounds the other way); and where ``faults`` need it, masks that the
+    model computes from its inputs, and values that turn a branch. The model may refuse them.
     """
     kinds = {spec.dtype for spec in loaded.inputs}
-    found = []
-    if "bool" in kinds:
-        found.append(("a row of a mask that is all False", call.mapped(_masked)))
-    if kinds & {"int32", "int64"}:
-        found.append(("an index that comes twice", call.mapped(_repeated)))
-        found.append(("integers below zero", call.mapped(_negative)))
-    return found
+    named = {fault.name for fault in faults}
+    integers, floats = bool(kinds & {"int32", "int64"}), bool(kinds & {"float16", "float32", "float64", "bfloat16"})
+    wanted: list[tuple[bool, str, Callable[[torch.Tensor], torch.Tensor]]] = [
+        ("bool" in kinds, "a row of a mask that is all False", _masked),
+        (integers, "an index that comes twice", _repeated),
+        (integers, "integers below zero", _negative),
+        ("masked-rows" in named and floats, "a row of a mask that is all at its lowest", _lowest),
+        ("masked-rows" in named, "a row of the inputs that is all zero", _emptied),
+        ("frozen-branch" in named and floats, "the sample with its sign turned", _turned),
+        ("frozen-branch" in named, "inputs that are all zero", torch.zeros_like),
+    ]
+    return [(what, call.mapped(change)) for applies, what, change in wanted if applies]
 
 
 def _masked(tensor: torch.Tensor) -> torch.Tensor:
     changed = tensor.clone()
     if tensor.dtype == torch.bool and tensor.numel():
         changed[(0,) * max(tensor.dim() - 1, 0)] = False
+    return changed
+
+
+def _lowest(tensor: torch.Tensor) -> torch.Tensor:
+    """A mask of floats (recognized by a number that hides) with its first row hidden; other floats as they are."""
+    changed = tensor.clone()
+    if tensor.is_floating_point() and tensor.numel() and float(tensor.min()) <= HIDES:
+        changed[(0,) * max(tensor.dim() - 1, 0)] = tensor.min()
+    return changed
+
+
+def _emptied(tensor: torch.Tensor) -> torch.Tensor:
+    """The first row along the leading dimension at zero, as padding is; a vector or a number as a whole."""
+    changed = tensor.clone()
+    if tensor.dtype != torch.bool and tensor.numel():
+        changed[0 if tensor.dim() > 1 else ...] = 0
     return changed
 
 
@@ -276,6 +355,10 @@ def _repeated(tensor: torch.Tensor) -> torch.Tensor:
 
 def _negative(tensor: torch.Tensor) -> torch.Tensor:
     return -tensor.abs() - 1 if tensor.dtype in (torch.int32, torch.int64) else tensor.clone()
+
+
+def _turned(tensor: torch.Tensor) -> torch.Tensor:
+    return -tensor if tensor.is_floating_point() else tensor.clone()
 
 
 def _sizes_seen(specs: Sequence[TensorSpec], calls: Sequence[Call]) -> dict[str, set[int]]:

@@ -90,6 +90,8 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A ``.npz``, a ``.pt``, a folder of either, or ``module:callable``."""
     calibration: str = ""
     """``--calibration``: inputs to calibrate int8 with, in the forms of ``samples``; empty: the samples serve."""
+    preprocess: str = ""
+    """``--preprocess``: what 8-bit images among the samples become."""
     factory: str = ""
     factory_args: tuple[str, ...] = ()
     allow_pickle: bool = False
@@ -140,9 +142,25 @@ class LoadedModel(Value, frozen=True, kw_only=True):
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What ``export`` reads of a request."""
 
-    exporter: Literal["auto", "dynamo", "torchscript"] = "auto"
+    exporter: Literal["auto", "both", "dynamo", "torchscript"] = "auto"
+    """``auto``: a second exporter is judged where it can tell something; ``both``: always, where both can serve."""
     opset: int = 0
     """0: the opset at which the exporter is at its best."""
+
+
+class ExporterVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One of torch's exporters, judged against torch: on the samples, and on inputs that bring out silent faults.
+
+    ``wrong``: other numbers than torch on some of them; ``failed``: no graph that runs. ``concerns``: what the exporter
+    is known to get silently wrong and the graph has; ``probes``: the inputs beside the samples that it was judged on.
+    """
+
+    exporter: str
+    state: Literal["chosen", "right", "wrong", "failed", "not judged"]
+    opset: int = 0
+    reason: str = ""
+    concerns: tuple[str, ...] = ()
+    probes: tuple[str, ...] = ()
 
 
 class SimplifyOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,11 +179,12 @@ class OnnxGraph(Value, frozen=True, kw_only=True):
 
     ``files`` holds the model's files, the samples ``samples/000.npz`` by input name, and the reference outputs
     ``reference/000.npz``: arrays ``0``, ``1``, … in the order of ``outputs``, from the fp32 graph on ONNX Runtime;
-    and ``calibration/000.npz`` by input name, ``calibration_count`` of them.
+    and ``calibration/000.npz`` by input name, ``calibration_count`` of them. Where the artifact takes 8-bit images,
+    ``images/000.npz`` are the samples as it is fed with them.
     """
 
     parent: Digest
-    stage: Literal["export", "simplify", "adapt", "quantize"]
+    stage: Literal["export", "simplify", "adapt", "images", "quantize"]
     opset: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -180,6 +199,8 @@ class OnnxGraph(Value, frozen=True, kw_only=True):
     """``dynamo``, ``torchscript``, ``onnx`` (given), ``onnxsim``, …"""
     adapted: tuple[dict[str, Any], ...] = ()
     """What ``adapt`` did, in order: ``{"lowered": {"from", "to"}}``, ``{"rewrite", "nodes", "evidence"}``."""
+    exporters: tuple[ExporterVerdict, ...] = ()
+    """How torch's exporters were judged, in the order in which they were tried; empty where a graph was given."""
     notes: tuple[Note, ...] = ()
     files: tuple[FileEntry, ...] = ()
 
@@ -187,6 +208,15 @@ class OnnxGraph(Value, frozen=True, kw_only=True):
     def model_path(self) -> Path:
         """Where ``model.onnx`` lies."""
         return self.path("model.onnx")
+
+
+class ImageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``images`` reads of a request. ``given``: the samples are the user's own; else images are made up."""
+
+    backend: str
+    preprocess: str
+    given: bool = False
+    seed: int = 0
 
 
 class AdaptOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -466,6 +496,27 @@ class ValidationReport(Value, frozen=True, kw_only=True):
     outputs: tuple[OutputMetrics, ...] = ()
     samples: int = 0
     notes: tuple[Note, ...] = ()
+    files: tuple[FileEntry, ...] = ()
+
+
+class Located(Value, frozen=True, kw_only=True):
+    """Where an artifact that failed its gate first departs from the graph; ``node`` is empty where nowhere does.
+
+    ``error`` is the relative L2 of the node's output (1e9: NaN or Inf where the graph has a number), ``arriving`` the
+    highest of its inputs; ``low`` and ``high`` are the range that the graph has there.
+    """
+
+    parent: Digest
+    how: str
+    compared: int
+    node: str = ""
+    op: str = ""
+    module: str = ""
+    output: str = ""
+    error: float = 0.0
+    arriving: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
     files: tuple[FileEntry, ...] = ()
 
 

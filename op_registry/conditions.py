@@ -97,9 +97,9 @@ def _parse_clause(text: str) -> Clause:
     if verb in ("max", "product") and (len(words) != 2 or words[0] != ">"):
         raise ValueError(f"{text!r}: write {verb} > N")
     numeric = words[-1:] if verb in ("<", ">", "max", "product", "length", "length-not") else []
-    if not all(word.lstrip("-").replace(".", "", 1).isdigit() for word in numeric):
+    if not all(word.isascii() and word.lstrip("-").replace(".", "", 1).isdigit() for word in numeric):
         raise ValueError(f"{text!r}: {words[-1]!r} is no number")
-    if subject in ("input", "output", "rank") and not key.isdigit():
+    if subject in ("input", "output", "rank") and not (key.isascii() and key.isdigit() and len(key) < 4):
         raise ValueError(f"{text!r}: {key!r} is no index")
     return Clause(subject, key, verb, tuple(words))
 

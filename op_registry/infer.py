@@ -82,9 +82,7 @@ def follow_types(nodes: Iterable[Any], pairs: Iterable[tuple[str, str]], scope: 
         else:
             first = known(value) or scope.dtype(value)
         tell(first)
-        if first and name in single:
-            types[node.output[0]] = first
-        elif first and name in usual and len(outputs := node.output) == 1:
+        if first and (outputs := node.output) and (name in single or (name in usual and len(outputs) == 1)):
             types[outputs[0]] = first
         else:
             propagate(node, scope, plans[name])

@@ -23,6 +23,9 @@ from op_registry.values import State, Target
 from op_registry.vendors import all_vendors, find_vendor, resolve_version
 
 REGISTRATION = re.compile(rb"(?<![\w.])([A-Za-z_][\w.]{1,30})::(\d{1,2})::([A-Za-z_]\w{0,63})")
+TYPED = re.compile(r"([A-Za-z_][\w.]{0,63})::([1-9]|[1-5]\d|6[0-4])::([A-Za-z_]\w{0,127})", re.ASCII)
+"""``ai.onnx::13::Resize``, as CANN names operators."""
+PLAIN = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
 WHOLE_REGISTRY = 50
 """A scan that finds fewer operators than this didn't see the whole registry: nothing is concluded from absence."""
 LARGEST = 64 << 20
@@ -213,7 +216,8 @@ def _from_report(path: Path, text: str, version: str) -> Learned:
         if not op:
             continue
         passed = str(item.get("result", "")).lower() in ("success", "pass", "passed")
-        causes = [str(cause.get("message", "")) for cause in item.get("cause") or [] if isinstance(cause, dict)]
+        listed = item.get("cause") if isinstance(item.get("cause"), list) else []
+        causes = [_one_line(one.get("message", "")) for one in listed if isinstance(one, dict)]
         note = ("passed ATC's check" if passed else "; ".join(filter(None, causes)) or "failed ATC's check")[:200]
         state: State = "ok" if passed else "refused"
         key = (domain, op, opset)
@@ -230,6 +234,11 @@ def _from_report(path: Path, text: str, version: str) -> Learned:
         source=source,
         lines=tuple(sorted(lines.values())),
     )
+
+
+def _one_line(text: object) -> str:
+    """What a tool said as the cell of a table: printable, in one line."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in str(text)).split())
 
 
 def _operators(content: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
@@ -249,10 +258,9 @@ def _operators(content: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
 
 def _split_type(text: str) -> tuple[str, str, str]:
     """``ai.onnx::13::Resize`` as domain, opset and operator; a bare name has neither domain nor opset."""
-    parts = text.split("::")
-    if len(parts) == 3 and parts[1].isdigit() and 0 < int(parts[1]) <= 64 and parts[2].isidentifier():
-        return ("" if parts[0] == "ai.onnx" else parts[0]), parts[1], parts[2]
-    return ("", "", text) if text.isidentifier() else ("", "", "")
+    if match := TYPED.fullmatch(text):
+        return ("" if match[1] == "ai.onnx" else match[1]), match[2], match[3]
+    return ("", "", text) if PLAIN.fullmatch(text) else ("", "", "")
 
 
 # -------------------------------------------------------------------------------------------------------- compile log

@@ -185,22 +185,24 @@ def _listed(table: SupportTable, name: Name, row: OpRow, opset: int, arch: str) 
     return worst[0], row.grade, worst[1], worst[2]
 
 
-def show_op(op: str, version_of: dict[str, str] | None = None) -> OpShown:
+def show_op(op: str, version_of: dict[str, str] | None = None, site: Iterable[SiteRow] = ()) -> OpShown:
     """One operator at every vendor's version (the vendor's usual one where ``version_of`` says nothing).
 
-    ``op`` may carry its domain (``npu::NPUMish``); case doesn't matter. Raises UnknownOperator (CNV-2505).
+    ``op`` may carry its domain (``npu::NPUMish``); case doesn't matter. ``site``: this site's overlay, of which rows
+    for one part alone say so. Raises UnknownOperator (CNV-2505).
     """
+    lines = tuple(_for_any_part(line) for line in site)
     versions = version_of or {}
     domain, _, wanted = op.rpartition("::")
     domain = "" if domain == "ai.onnx" else domain
     tables = {
-        vendor.name: load_support(vendor.name, resolve_version(vendor, versions.get(vendor.name, "")))
+        vendor.name: _with_site(vendor, resolve_version(vendor, versions.get(vendor.name, "")), lines)
         for vendor in all_vendors().values()
     }
     found = {
         name
         for table in tables.values()
-        for name in table.rows
+        for name in (*table.rows, *table.site)
         if name[1].casefold() == wanted.casefold() and (not domain or name[0] == domain)
     }
     if not found:
@@ -208,6 +210,16 @@ def show_op(op: str, version_of: dict[str, str] | None = None) -> OpShown:
     views = tuple(_view(table, sorted(found)) for table in tables.values())
     evidence = tuple(item for item in providers() if item.op.casefold() == wanted.casefold())
     return OpShown(op=sorted(found)[0][1], vendors=views, evidence=evidence)
+
+
+def _with_site(vendor: Vendor, version: str, site: Iterable[SiteRow]) -> SupportTable:
+    return load_support(vendor.name, version).with_site(rows_for(site, vendor.name, version))
+
+
+def _for_any_part(line: SiteRow) -> SiteRow:
+    if not line.arch:
+        return line
+    return msgspec.structs.replace(line, arch="", note=f"{line.arch} only" + (f": {line.note}" if line.note else ""))
 
 
 def _unknown_operator(op: str, tables: Iterable[SupportTable]) -> UnknownOperator:
@@ -218,7 +230,9 @@ def _unknown_operator(op: str, tables: Iterable[SupportTable]) -> UnknownOperato
 
 
 def _view(table: SupportTable, names: list[Name]) -> VendorView:
-    entries = tuple(entry for name in names if name in table.rows for entry in entries_of(table, name))
+    entries = tuple(
+        entry for name in names if name in table.rows or name in table.site for entry in entries_of(table, name)
+    )
     if not entries:
         vendor = table.vendor
         entries = (
@@ -296,9 +310,10 @@ def _vendor_named(name: str) -> Vendor | None:
     return next((v for v in all_vendors().values() if wanted in (v.name, *v.aliases) and wanted != "cpu"), None)
 
 
-def diff_ops(before: Side, after: Side) -> OpDiff:
-    """What two toolchain versions, parts or vendors take differently."""
-    left, right = _summaries(before), _summaries(after)
+def diff_ops(before: Side, after: Side, site: Iterable[SiteRow] = ()) -> OpDiff:
+    """What two toolchain versions, parts or vendors take differently, by the vendors' tables and a site's overlay."""
+    lines = tuple(site)
+    left, right = _summaries(before, lines), _summaries(after, lines)
     changes: list[Change] = []
     same = 0
     for name in sorted({*left, *right}, key=lambda name: (name[0], name[1].casefold())):
@@ -317,9 +332,9 @@ def _takes(summary: str) -> bool:
     return any(state in summary for state in ("ok", "slow", "risk"))
 
 
-def _summaries(side: Side) -> dict[Name, str]:
+def _summaries(side: Side, site: Iterable[SiteRow]) -> dict[Name, str]:
     target = find_target(side.target) if side.target else None
-    listed = list_ops(side.vendor, side.toolchain_version, target=target)
+    listed = list_ops(side.vendor, side.toolchain_version, target=target, site=site)
     texts: dict[Name, list[str]] = {}
     for entry in listed.ops:
         where = "any opset" if entry.any_opset else format_opsets(entry.opsets)

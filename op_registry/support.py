@@ -199,7 +199,7 @@ def parse_types(text: str) -> dict[str, frozenset[str]]:
     types = {}
     for part in text.split():
         place, equals, names = part.partition("=")
-        if not equals or not names or not place.removeprefix("o").isdigit():
+        if not equals or not names or not place.isascii() or not place.removeprefix("o").isdigit():
             raise ValueError(f"{part!r} isn't written PLACE=TYPE|TYPE")
         types[place] = frozenset(names.split("|"))
     return types

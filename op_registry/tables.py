@@ -7,6 +7,7 @@ read or a missing source is an error (CNV-2504) that names the file and the line
 from __future__ import annotations
 
 import csv
+import io
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -99,7 +100,7 @@ def parse_opsets(text: str) -> frozenset[int] | None:
     numbers: set[int] = set()
     for part in text.split():
         low, dash, high = part.partition("-")
-        if not low.isdigit() or not (high if dash else low).isdigit():
+        if not part.isascii() or not low.isdigit() or not (high if dash else low).isdigit():
             raise ValueError(f"{part!r} is no opset or range of opsets")
         first, last = int(low), int(high or low)
         if not 0 < first <= last <= MAX_OPSET:
@@ -141,8 +142,11 @@ def read_text(path: Path) -> str:
 
 def read_csv(path: Path, columns: Iterable[str]) -> Iterator[Line]:
     """The rows of a table, in order. Its header must hold ``columns``; others may follow."""
-    reader = csv.reader(read_text(path).splitlines(), strict=True)
-    header = next(reader, [])
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        header = next(reader, [])
+    except csv.Error as error:
+        raise malformed(path, 1, str(error)) from error
     for column in columns:
         if column not in header:
             raise malformed(path, 1, f"column {column!r} is missing")
@@ -153,6 +157,8 @@ def read_csv(path: Path, columns: Iterable[str]) -> Iterator[Line]:
         for cells in reader:
             if len(cells) != width:
                 raise malformed(path, reader.line_num, f"has {len(cells)} cells, the header has {width}")
+            if not all(cell.isprintable() for cell in cells):
+                raise malformed(path, reader.line_num, "a cell holds a line break or a control character")
             yield Line(path, reader.line_num, dict(zip(header, cells, strict=True)))
     except csv.Error as error:
         raise malformed(path, reader.line_num, str(error)) from error
@@ -163,5 +169,6 @@ def read_toml(path: Path, kind: type[T]) -> T:
     try:
         content: Any = tomllib.loads(read_text(path))
         return msgspec.convert(content, kind)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise malformed(path, 0, str(error)) from error
+    except (ValueError, RecursionError) as error:
+        # ValueError: TOML that is none, a number of thousands of digits, or what the Struct does not take.
+        raise malformed(path, 0, str(error) or "it is nested too deep") from error

@@ -11,7 +11,7 @@ import msgspec
 from op_registry.errors import UnknownVendor, UnknownVersion
 from op_registry.tables import DATA, malformed, read_toml
 from op_registry.values import Grade, State
-from op_registry.versions import in_range, is_version, range_fault
+from op_registry.versions import in_range, is_version, range_fault, version_key
 
 
 class Era(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,6 +47,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     opset_max: int
     opset_default: int
     default_version: str
+    known: tuple[str, str] | None = None
+    """The oldest and the newest version that anything here was read of or tried with."""
     functions: str
     """``inline``: model-local functions are expanded; ``refused``: they stop the toolchain; ``unknown``."""
     domains: str = "read"
@@ -106,6 +108,30 @@ def resolve_version(vendor: Vendor, text: str) -> str:
         known = ", ".join([*(era.versions or "any" for era in vendor.era), *vendor.version_alias]) or "any number"
         raise UnknownVersion("CNV-2502", f"{text!r} is no version of {vendor.toolchain}", hint=f"known: {known}")
     return wanted
+
+
+def known_version(vendor: Vendor, text: str) -> str:
+    """The version that a text means, where plans can be made for it.
+
+    Those from the oldest known one on are, and newer ones as long as their first number is known: between first
+    numbers toolchains change and drop flags (TensorRT 11 dropped those of precision), within one they add some.
+
+    Raises:
+        UnknownVersion: CNV-2502, the text is no version of this toolchain, or one that is out of that range.
+    """
+    version = resolve_version(vendor, text)
+    if vendor.known is None:
+        return version
+    oldest, newest = vendor.known
+    last = str(version_key(newest)[0])
+    if version_key(oldest)[:2] <= version_key(version)[:2] and version_key(version)[0] <= int(last):
+        return version
+    span = f"{oldest} to {newest}" if oldest != newest else newest
+    raise UnknownVersion(
+        "CNV-2502",
+        f"{vendor.toolchain} {text} is not known here",
+        hint=f"known: {span}, and newer ones that begin with {last}.",
+    )
 
 
 def _aliased(vendor: Vendor, wanted: str) -> str:

@@ -26,7 +26,8 @@ KEPT_BYTES = 8 << 20
 ARTIFACT_BYTES = 16 << 20
 """No artifact.json of ours comes near this many bytes."""
 KEPT_FOLDERS = ("samples", "reference")
-TIES = "ties"
+BESIDE = ("ties", "images")
+"""What a sample may have beside its reference: what its index outputs searched, and the 8-bit image it is made of."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -64,10 +65,10 @@ def _zipped(graph: OnnxGraph) -> bytes:
     stream, used = io.BytesIO(), 0
     with zipfile.ZipFile(stream, "w") as archive:
         for number in range(graph.sample_count):
-            names = [f"{part}/{number:03d}.npz" for part in (*KEPT_FOLDERS, TIES)]
+            names = [f"{part}/{number:03d}.npz" for part in (*KEPT_FOLDERS, *BESIDE)]
             names = [name for name in names if graph.folder and graph.path(name).is_file()]
             paths = [graph.path(name) for name in names]
-            if len([name for name in names if not name.startswith(TIES)]) < len(KEPT_FOLDERS):
+            if len([name for name in names if not name.startswith(BESIDE)]) < len(KEPT_FOLDERS):
                 break
             used += sum(path.stat().st_size for path in paths)
             if used > KEPT_BYTES:
@@ -122,7 +123,7 @@ def unpack_kept(path: Path, folder: Path) -> int:
                 raise ValueError("it expands to more than such a file can hold")
             count = 0
             while all(f"{part}/{count:03d}.npz" in infos for part in KEPT_FOLDERS):
-                for part in (*KEPT_FOLDERS, TIES):
+                for part in (*KEPT_FOLDERS, *BESIDE):
                     if (name := f"{part}/{count:03d}.npz") in infos:
                         (folder / part).mkdir(parents=True, exist_ok=True)
                         (folder / name).write_bytes(archive.read(infos[name]))

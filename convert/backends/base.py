@@ -60,12 +60,14 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
     """A toolchain that is not on this machine: what was looked for, and what to install or source.
 
     ``asked``: the other side of the launcher (``CONVERT_LAUNCHER``) was asked, and it is not there either.
+    ``version``: of the toolchain, where that is here and only a part that the request needs is missing.
     """
 
     name: str
     reason: str
     hint: str
     asked: bool = False
+    version: str = ""
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +110,17 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """Per sample, how long the run alone took, as the vendor's runtime was timed; empty: not told."""
     in_process: bool = False
     """Each output is computed here when it is asked for, so that its time can be taken from outside."""
+
+
+class Inside(msgspec.Struct, frozen=True, kw_only=True):
+    """What a compiled artifact computes on its way, for one sample: arrays by the name that the graph has for a value.
+
+    A backend whose tool can tell offers ``inside(request, feed, runner) -> Inside | CannotRun``; the folder of the
+    request is laid out as for a compilation. ``how`` says in words how the numbers came about.
+    """
+
+    values: dict[str, Any]
+    how: str
 
 
 class CannotRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,7 +66,8 @@ def check_text(text: str) -> tuple[tuple[Problem, ...], CatalogFile]:
     """Every problem of a text, in the order of its lines, and the file where there is none (else an empty one)."""
     try:
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        # ValueError beside TOML's own: a number of thousands of digits.
         return (_grammar(text, error),), CatalogFile()
     found = list(_shape(document, CatalogFile, ()))
     file = CatalogFile()

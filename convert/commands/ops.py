@@ -90,7 +90,7 @@ def _where(entry: OpEntry) -> str:
 def show_command(op: str, versions: tuple[str, ...], as_json: bool) -> None:
     """Show one operator (OP or domain::OP) at every vendor: opsets, engines, rules, second evidence."""
     sides = [parse_side(text) for text in versions]
-    shown = show_op(op, {side.vendor: side.toolchain_version for side in sides})
+    shown = show_op(op, {side.vendor: side.toolchain_version for side in sides}, site=read_overlay())
     if as_json:
         print_json(shown)
         return
@@ -128,7 +128,7 @@ def show_command(op: str, versions: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def diff_command(before: str, after: str, vendor: str, as_json: bool) -> None:
     """Compare two sides: a vendor, a card or SoC, each with @VERSION or without (ascend@8.5 Ascend310P3@9.2)."""
-    result = diff_ops(parse_side(before, vendor), parse_side(after, vendor))
+    result = diff_ops(parse_side(before, vendor), parse_side(after, vendor), site=read_overlay())
     if as_json:
         print_json(result)
         return

@@ -33,7 +33,13 @@ LOADING = (
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random sample inputs."),
 )
 EXPORTING = (
-    click.option("--exporter", type=click.Choice(["auto", "dynamo", "torchscript"]), default="auto", show_default=True),
+    click.option(
+        "--exporter",
+        type=click.Choice(["auto", "both", "dynamo", "torchscript"]),
+        default="auto",
+        show_default=True,
+        help="auto judges a second one where it can tell something, both always.",
+    ),
     click.option(
         "--opset", type=click.IntRange(7, 28), help="The opset to export at (default: what serves the target)."
     ),

@@ -31,6 +31,7 @@ MEASURED = "measured"
 COMPILED = "compiled.json"
 LOG = "compile.log"
 MAX_FILES = 10_000
+MAX_TARGETS = 1000
 KINDS = ("samples/", "reference/")
 SOC_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 
@@ -58,6 +59,8 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     version: str = ""
     model: SourceModel
     target: str
+    declared: tuple[str, ...] = ()
+    """The targets of the run that wrote it, where it had several: the version is published when all of them passed."""
     precision: Precision
     judged_as: Precision
     needs: dict[str, str]
@@ -172,10 +175,20 @@ def _name_problems(bundle: Bundle) -> Iterator[str]:
         yield f"its target {bundle.target[:80]!r} is not the one of its options"
     if {bundle.plan.backend, bundle.options.backend} != {target.backend}:
         yield f"its backend is not {target.backend}, the one of {target.name}"
+    if bundle.declared and (len(bundle.declared) > MAX_TARGETS or bundle.target not in bundle.declared):
+        yield "its target is not among those that were declared for the version"
+    yield from (f"{name[:80]!r} is no target" for name in bundle.declared[:MAX_TARGETS] if not _is_target(name))
     if bundle.options.precision != bundle.precision:
         yield "its precision is not the one of its options"
     socs = [soc for soc in (bundle.options.soc, *bundle.members) if soc]
     yield from (f"{soc[:80]!r} is no SoC" for soc in socs if not SOC_PATTERN.fullmatch(soc))
+
+
+def _is_target(name: str) -> bool:
+    try:
+        return find_target(name).name == name
+    except EXPECTED:
+        return False
 
 
 def _chain_problems(bundle: Bundle) -> Iterator[str]:

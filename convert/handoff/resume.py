@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -18,8 +17,8 @@ from convert.guarding import guarded
 from convert.handoff.archive import Opened, open_bundle
 from convert.handoff.bundle import COMPILED, LOG, MEASURED, OUT, SOC_PATTERN, Bundle, CompiledElsewhere, place_of
 from convert.host import StageHost
-from convert.launcher import parse_launcher
-from convert.pipeline import RESTARTS, Run, workspace
+from convert.launcher import check_launcher, parse_launcher
+from convert.pipeline import RESTARTS, Run, check_names, workspace
 from convert.request import Conversion, Request, StageRun, Status, TargetResult
 from convert.settings import Settings
 from convert.stage import CacheCorrupt, Listener, Stages
@@ -74,13 +73,15 @@ def resume_bundle(
             opened = open_bundle(Path(wanted.place), scratch / "bundle")
             graph = _graph(opened, scratch / "graph")
         request = _request(opened.bundle, wanted)
+        check_names(request)
+        check_launcher(settings.launcher)
         for attempt in range(RESTARTS):
             stages = Stages(cache, workers, use_cache=request.use_cache, listener=listener)
             run = Run(request, settings, stages, workers, scratch)
             run.model = _model(opened.bundle)
             run.ops = graph.ops
             run.shared = [
-                _told(link.stage, link.digest, link.parent, graph.adapted if link.digest == graph.digest else ())
+                _told(link.stage, link.digest, link.parent, graph if link.digest == graph.digest else None)
                 for link in opened.bundle.chain
             ]
             try:
@@ -103,6 +104,7 @@ def _request(bundle: Bundle, wanted: ResumeRequest) -> Request:
     return Request(
         load=LoadOptions(path=bundle.model.name),
         targets=(bundle.target,),
+        declared=bundle.declared,
         soc=wanted.soc,
         precision=bundle.precision,
         export=ExportOptions(),
@@ -124,9 +126,10 @@ def _model(bundle: Bundle) -> ModelFile:
     return ModelFile(path=model.name, format=model.format, sha256=model.sha256, bytes=model.bytes)
 
 
-def _told(stage: str, digest: str, parent: str, adapted: tuple[dict[str, Any], ...] = ()) -> StageRun:
-    """A stage that ran on another machine: what it gave, and no time of ours."""
-    return StageRun(stage=stage, seconds=0.0, cached=True, digest=digest, parent=parent, adapted=adapted)
+def _told(stage: str, digest: str, parent: str, graph: OnnxGraph | None = None) -> StageRun:
+    """A stage that ran on another machine: what it gave, and no time of ours. ``graph`` tells what was done to it."""
+    run = StageRun(stage=stage, seconds=0.0, cached=True, digest=digest, parent=parent)
+    return msgspec.structs.replace(run, adapted=graph.adapted, exporters=graph.exporters) if graph else run
 
 
 class _Resumed:

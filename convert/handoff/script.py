@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from artifacts.digest import FileEntry
+from convert.errors import EXPECTED
 from convert.handoff.toolkits import TOOLKITS, Toolkit
 from convert.stages.compile import has_soc_places
 from convert.values import Plan
+from op_registry.targets import find_target
 
 TEMPLATE = Path(__file__).with_name("compile.sh.in")
 PLAN = "plan"
@@ -37,7 +40,8 @@ def compile_script(
         "Q_SOC": "''" if is_open else shlex.quote(soc),
         "Q_MEMBERS": shlex.join(members),
         "OPEN_SOC": "yes" if is_open else "no",
-        "Q_CARD": shlex.quote("" if is_open else plan.needs.get("card", "")),
+        "Q_CARDS": "" if is_open else shlex.join(_cards(plan, target)),
+        "HERE": _body(toolkit.here),
         "Q_OUTPUT": shlex.quote(plan.output),
         "Q_ARGV": shlex.join(plan.argv),
         "SETUP": " ".join(f'"{path}"' for path in toolkit.setup),
@@ -45,10 +49,21 @@ def compile_script(
         "VERSION": _body(toolkit.version),
         "MACHINE_SOC": _body(toolkit.soc),
         "SETTLE": _body(toolkit.settle),
+        "BEFORE": _body(toolkit.before),
         "DIGESTS": "\n".join(f"{entry.sha256.removeprefix('sha256:')}  {entry.name}" for entry in files),
         "ENVIRONMENT": _exports(plan),
     }
     return WORD.sub(lambda match: words[match[1]], TEMPLATE.read_text(encoding="utf-8"))
+
+
+def _cards(plan: Plan, target: str) -> list[str]:
+    """The names by which the card may call itself that the plan compiles on; none where it needs no card."""
+    if not (card := plan.needs.get("card", "")):
+        return []
+    names = [card, plan.needs.get("arch", "")]
+    with contextlib.suppress(*EXPECTED):
+        names += [find_target(target).name, *find_target(target).aliases]
+    return list(dict.fromkeys(name for name in names if name))
 
 
 def _body(text: str) -> str:

@@ -17,14 +17,18 @@ class Toolkit(msgspec.Struct, frozen=True, kw_only=True):
 
     ``setup``: files to source where ``argv[0]`` is not on PATH. ``version`` prints the toolkit's version, ``soc`` the
     exact SoC of this machine's card as the compiler names it, ``settle`` puts the output at its place where the
-    compiler names it otherwise (``$output`` is the place). ``packages``: what to look at, in words.
+    compiler names it otherwise (``$output`` is the place), ``before`` does what comes before the compiler.
+    ``packages``: what to look at, in words. ``here`` fails where the toolkit is missing although ``argv[0]``, a general
+    program such as python3, is there.
     """
 
     setup: tuple[str, ...] = ()
     version: str = ""
     soc: str = ""
     settle: str = ""
+    before: str = ""
     packages: str = ""
+    here: str = ""
 
 
 ASCEND_VERSION = r"""
@@ -81,6 +85,18 @@ ATC_OUTPUT = r"""
 """
 """A model that is bound to a host's system is called ``NAME_linux_x86_64.om`` (hicann/ge, offline model manager)."""
 
+AMCT_STEP = r"""
+  local status
+  [ -f calibrate.sh ] || return 0
+  say "calibrating with AMCT: bash calibrate.sh"
+  bash calibrate.sh >compile.log 2>&1 </dev/null
+  status=$?
+  [ "$status" -ne 6 ] || fail 6 "amct_onnx is not on PATH" "install the AMCT wheel of this CANN, then run this again"
+  [ "$status" -eq 0 ] || fail 7 "AMCT ended with $status; its log is compile.log" "convert resume explains the log"
+  mv -- compile.log calibrate.log
+"""
+"""int8: AMCT calibrates the graph before atc compiles it (``calibrate.sh``, a file of the plan)."""
+
 ROCM_CARD = r"""
   local line found=''
   while IFS= read -r line; do
@@ -124,6 +140,53 @@ TENSORRT_VERSION = r"""
 """
 """``[TensorRT v8601]`` up to 9.x is 8.6.1, ``[TensorRT v100100]`` is 10.1.0 (NVIDIA/TensorRT, samples/trtexec)."""
 
+NVIDIA_CARD = r"""
+  local text
+  text=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null) && one_line <<<"$text"
+"""
+"""One name a line: ``NVIDIA A100-SXM4-80GB``; without a card the exit code is not 0 (nvidia-smi's documentation)."""
+
+ILUVATAR_CARD = r"""
+  local tool=ixsmi text
+  command -v ixsmi >/dev/null || tool=/usr/local/corex/bin/ixsmi
+  text=$("$tool" --query-gpu=name --format=csv,noheader 2>/dev/null) && one_line <<<"$text"
+"""
+"""As nvidia-smi: ``Iluvatar BI-V150`` (exporters in public repositories)."""
+
+IXRT_VERSION = r"""
+  local program first python=python3
+  program=$(command -v -- "${argv[0]}")
+  IFS= read -r first <"$program"
+  [[ $first =~ ^#!\ *(/usr/bin/env\ +)?([^ ]*python[0-9.]*)\ *$ ]] && python=${BASH_REMATCH[2]}
+  "${CONVERT_IXRT_PYTHON:-$python}" -c 'import ixrt; print(ixrt.__version__)' 2>/dev/null
+"""
+"""ixrtexec tells no version of its own; that of its package does (Deep-Spark/iluvatar-corex-ixrt ixrt/version.py). The
+interpreter is the one that ixrtexec starts with."""
+
+TPU_MLIR_VERSION = r"""
+  local python
+  python=$(dirname "$(command -v model_transform.py)")/python
+  [ -x "$python" ] || python=python3
+  "$python" -c 'from importlib.metadata import version; print(version("tpu-mlir"))' 2>/dev/null
+"""
+"""By the interpreter beside the compiler's own commands, as the plan takes it. Sophgo's containers have the commands
+without a wheel: then no version is told."""
+
+
+def _distribution(name: str) -> str:
+    """The version of a Python package, as pip knows it, in the interpreter that the plan runs."""
+    return f"""
+  "${{argv[0]}}" -c 'from importlib.metadata import version; print(version("{name}"))' 2>/dev/null
+"""
+
+
+def _module(name: str, python: str = "${argv[0]}") -> str:
+    """Whether a Python finds a module; it isn't imported, which can take long."""
+    return f"""
+  "{python}" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("{name}") is None)' 2>/dev/null
+"""
+
+
 TOOLKITS: Mapping[str, Toolkit] = MappingProxyType(
     {
         "atc": Toolkit(
@@ -136,11 +199,13 @@ TOOLKITS: Mapping[str, Toolkit] = MappingProxyType(
             version=ASCEND_VERSION,
             soc=ASCEND_SOC,
             settle=ATC_OUTPUT,
+            before=AMCT_STEP,
             packages="CANN toolkit, with the kernels (from 8.5 on: ops) package of the chip",
         ),
         "magicmind": Toolkit(
             version=MAGICMIND_VERSION,
             packages="Cambricon MagicMind SDK with its Python package (name its Python in CONVERT_MAGICMIND_PYTHON)",
+            here=_module("magicmind", "${CONVERT_MAGICMIND_PYTHON:-${argv[0]}}"),
         ),
         "migraphx": Toolkit(
             setup=("/opt/dtk/env.sh",),
@@ -148,7 +213,33 @@ TOOLKITS: Mapping[str, Toolkit] = MappingProxyType(
             soc=ROCM_CARD,
             packages="ROCm with MIGraphX, or Hygon DTK with its MIGraphX, and the card itself",
         ),
-        "tensorrt": Toolkit(version=TENSORRT_VERSION, packages="TensorRT with trtexec, and the card itself"),
-        "ixrt": Toolkit(packages="Iluvatar CoreX SDK with ixrtexec"),
+        "tensorrt": Toolkit(
+            version=TENSORRT_VERSION, soc=NVIDIA_CARD, packages="TensorRT with trtexec, and the card itself"
+        ),
+        "ixrt": Toolkit(
+            version=IXRT_VERSION,
+            soc=ILUVATAR_CARD,
+            packages="Iluvatar CoreX SDK with ixrtexec and its package ixrt, and the card itself",
+        ),
+        "openvino": Toolkit(
+            version=_distribution("openvino"),
+            packages="a python3 on PATH with the packages openvino and, for int8, nncf",
+            here=_module("openvino"),
+        ),
+        "sophgo": Toolkit(
+            version=TPU_MLIR_VERSION,
+            packages="tpu-mlir, with its commands (model_transform.py, model_deploy.py) on PATH",
+            here="\n  command -v model_transform.py >/dev/null && command -v model_deploy.py >/dev/null\n",
+        ),
+        "qnn": Toolkit(
+            version=_distribution("onnxruntime-qnn"),
+            packages="a python3 on PATH with the package onnxruntime-qnn",
+            here=_module("onnxruntime_qnn"),
+        ),
+        "rknn": Toolkit(
+            version=_distribution("rknn-toolkit2"),
+            packages="a python3 on PATH with the package rknn-toolkit2",
+            here=_module("rknn"),
+        ),
     }
 )

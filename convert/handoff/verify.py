@@ -22,11 +22,11 @@ MARK = "@"
 """Types that numpy lacks are stored as integers under ``NAME@TYPE``."""
 
 HOW = """\
-For each samples/NNN.npz, run out/{output} on its arrays (inputs by name, in this order: {inputs}),
+For each {fed}/NNN.npz, run out/{output} on its arrays (inputs by name, in this order: {inputs}),
 and save what comes out, in the model's order:
 
     import numpy as np
-    feeds = dict(np.load("samples/000.npz"))
+    feeds = dict(np.load("{fed}/000.npz"))
     outputs = run_on_the_device(feeds)          # your runtime: a list of arrays
     np.savez("measured/000.npz", **{{str(i): array for i, array in enumerate(outputs)}})
 
@@ -63,7 +63,14 @@ def how(bundle: Any) -> str:
     """How the files in ``measured/`` are made."""
     graph = bundle["graph"]
     inputs, outputs = ([f"{one['name']} ({one['dtype']})" for one in graph[kind]] for kind in ("inputs", "outputs"))
-    return HOW.format(output=bundle["plan"]["output"], inputs=", ".join(inputs), outputs=", ".join(outputs))
+    return HOW.format(
+        fed=fed_from(), output=bundle["plan"]["output"], inputs=", ".join(inputs), outputs=", ".join(outputs)
+    )
+
+
+def fed_from() -> str:
+    """The folder of what the artifact is fed: 8-bit images where it prepares them itself."""
+    return "images" if (HERE / "images").is_dir() else "samples"
 
 
 def limits(thresholds: Any) -> str:

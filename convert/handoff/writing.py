@@ -104,6 +104,12 @@ def _members(source: HandoffSource) -> tuple[str, ...]:
     return tuple(member.name for member in members_of(target) if member.name != LITERAL_FIRST_GENERATION)
 
 
+def _declared(request: Request) -> tuple[str, ...]:
+    """The targets of the run by name, where it has several and was to publish them."""
+    names = tuple(dict.fromkeys(request.declared or (find_target(text).name for text in request.targets)))
+    return names if request.publish and len(names) > 1 else ()
+
+
 def _bundle(source: HandoffSource) -> Bundle:
     request = source.request
     bare: dict[str, Any] = {"folder": ""}
@@ -118,6 +124,7 @@ def _bundle(source: HandoffSource) -> Bundle:
             bytes=source.model.bytes,
         ),
         target=source.options.target,
+        declared=_declared(request),
         precision=source.options.precision,
         judged_as=source.judged_as,
         needs=needs_of(source.plan),
@@ -153,5 +160,6 @@ def _readme(bundle: Bundle, source: HandoffSource) -> str:
         output=bundle.plan.output,
         folder=bundle.folder_name,
         device_files=extra,
+        fed="images" if any(entry.name.startswith("images/") for entry in source.graph.files) else "samples",
         soc_example=f"        # or SOC={bundle.members[0]} bash compile.sh" if bundle.members else "",
     )

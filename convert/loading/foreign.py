@@ -51,6 +51,11 @@ def other(what: str, hint: str) -> Foreign:
     return Foreign(code="CNV-3013", what=what, hint=hint)
 
 
+def text(what: str, hint: str) -> Foreign:
+    """A text that stands in a model's place."""
+    return Foreign(code="CNV-3015", what=f"{what}, not a model", hint=hint)
+
+
 KERAS = tensorflow("a Keras model in HDF5", "keras")
 KERAS_ZIP = tensorflow("a Keras 3 model (.keras)", "keras")
 TFLITE = tensorflow("a TensorFlow Lite model", "tflite")
@@ -94,6 +99,42 @@ TENSORFLOW_CHECKPOINT = Foreign(
 )
 CORE_ML = other("a Core ML model", "give the PyTorch model that it was made from")
 
+GGML = other("a GGML model (llama.cpp, before GGUF)", "give the PyTorch or safetensors model that it was made from")
+ANSWER_HINT = "a server answered instead of sending the file: look at what it says, log in, and download it again"
+# Patterns of a text's start, lower case, and what such a text is; the first that matches counts.
+TEXTS: tuple[tuple[bytes, Foreign], ...] = (
+    (rb'\{[^{}]*"(metadata|weight_map)"\s*:\s*\{', text(
+        "the index of a model in several files (JSON)",
+        "load the shards where the model's code is and save them as one: a state_dict, or better a .pt2",
+    )),
+    (rb'\{\s*"(ir_?version|producer_?name|opset_?import)"', text(
+        "an ONNX model in JSON", "write it as protobuf: onnx.save(onnx.load(FILE, format='json'), 'model.onnx')"
+    )),
+    (rb"(ir_version|producer_name)\s*:", text(
+        "an ONNX model in protobuf's text form",
+        "write it as protobuf: onnx.save(onnx.load(FILE, format='textproto'), 'model.onnx')",
+    )),
+    (rb"<\s*ir_version\s*:", text(
+        "an ONNX model in ONNX's text form",
+        "write it as protobuf: onnx.save(onnx.load(FILE, format='onnxtxt'), 'model.onnx')",
+    )),
+    (rb'\{[^{}]*"(error|message|detail|status)"\s*:', text("a JSON document with a server's error", ANSWER_HINT)),
+    (rb'\{[^{}]*"(architectures|model_type|_name_or_path)"\s*:', text(
+        "the configuration of a Hugging Face model (JSON)", "give the weights beside it, with --factory for their code"
+    )),
+    (rb'[\[{]\s*(["\[{\]}]|-?\d)', text("a JSON document", "give the model file")),
+    (rb"<(\?xml|error)\b", text("an XML document, as servers send in place of a file", ANSWER_HINT)),
+    (rb"(entry not found|access denied|invalid username|not found|forbidden|unauthorized)\b", text(
+        "a server's answer in words", ANSWER_HINT
+    )),
+    (rb"(#!.*python|(import|from) [\w.]+( import |\s|$)|class \w+\s*[(:]|def \w+\()", text(
+        "Python source code", "give the weights, and the code with --factory FILE.py:callable"
+    )),
+    (rb"(#[^\n]*\n\s*)*(nc|backbone|parameters|depth_multiple|anchors)\s*:", text(
+        "the description of a network in YAML", "give the weights (.pt) that belong to it"
+    )),
+)  # fmt: skip
+
 # (offset, magic, what it is)
 MAGICS: tuple[tuple[int, bytes, Foreign], ...] = (
     (0, b"version https://git-lfs.github.com/spec/", LFS),
@@ -108,6 +149,7 @@ MAGICS: tuple[tuple[int, bytes, Foreign], ...] = (
     (0, b"Rar!\x1a\x07", packed("RAR")),
     (0, b"\x04\x22\x4d\x18", packed("LZ4")),
     (0, b"GGUF", other("a GGUF model (llama.cpp)", "give the PyTorch or safetensors model that it was made from")),
+    *((0, magic, GGML) for magic in (b"lmgg", b"tjgg", b"fmgg")),
     (4, b"ET12", other("an ExecuTorch program (.pte)", "give the PyTorch model that it was made from")),
     (4, b"ORTM", other("a model in ONNX Runtime's own format (.ort)", "give the .onnx file that it was made from")),
     (0, b"ftrt", other("a TensorRT engine, compiled already", "give the ONNX or PyTorch model that it was made from")),
@@ -139,7 +181,9 @@ def by_text(head: bytes) -> Foreign | None:
         return msgspec.structs.replace(PADDLE, what="a PaddlePaddle program (PIR, .json)")
     if re.match(rb'\{\s*"(format|modeltopology)"', sample) and b"modeltopology" in sample:
         return tensorflow("a TensorFlow.js model", "tfjs")
-    return None
+    if as_text(head) is None:
+        return None
+    return next((kind for pattern, kind in TEXTS if re.match(pattern, sample[:4096])), None)
 
 
 def as_text(head: bytes) -> str | None:

@@ -41,8 +41,9 @@ def open_pickled(file: ModelFile, options: LoadOptions) -> OpenModel:
     """A pickled module, or a checkpoint or state_dict; what it holds decides.
 
     Raises :class:`LoadError`: CNV-3024 no model in it, CNV-3025 a checkpoint without one, CNV-3026 weights that do not
-    fit, CNV-3027 the factory fails, CNV-3028 it can't be opened, CNV-3031 quantized, CNV-3032 a part stays in training
-    mode, CNV-3033 code that is not here, CNV-3034 weights without a factory, CNV-3036 a pickle that needs trust.
+    fit, CNV-3027 the factory fails, CNV-3028 it can't be opened, CNV-3029 no forward, CNV-3031 quantized, CNV-3032 a
+    part stays in training mode, CNV-3033 code that is not here, CNV-3034 weights without a factory, CNV-3036 a pickle
+    that needs trust.
     """
     path = Path(file.path)
     scan = scan_file(file)
@@ -155,7 +156,7 @@ def _unpickle(path: Path, options: LoadOptions) -> Any:
 def _missing_code(path: Path, error: ImportError | AttributeError) -> LoadError:
     """The error for a class of a pickle that is not in this environment, naming all modules that the file needs."""
     needed = [name for name in globals_of(path) if not name.startswith(("torch.", "collections.", "builtins.", "_"))]
-    main = any(name.startswith("__main__.") for name in globals_of(path))
+    main = [name for name in globals_of(path) if name.startswith("__main__.")]
     hint = (
         "the class was defined in the script that saved it: move it into a module of its own and save again, or save "
         "a state_dict and give --factory"
@@ -163,11 +164,13 @@ def _missing_code(path: Path, error: ImportError | AttributeError) -> LoadError:
         else f"install the package that has it, or make its folder known: PYTHONPATH=FOLDER, or run in that folder, "
         f"or put it beside {path.name}"
     )
-    return LoadError(
-        "CNV-3033",
-        f"{path.name} needs code that is not here: {one_line(error)}; it uses {shown_globals(tuple(needed))}",
-        hint=hint,
+    # What Python says of a missing member of ``__main__`` names this program's own main module.
+    said = (
+        f"it uses {shown_globals(tuple(main))}"
+        if main
+        else f"{one_line(error)}; it uses {shown_globals(tuple(needed))}"
     )
+    return LoadError("CNV-3033", f"{path.name} needs code that is not here: {said}", hint=hint)
 
 
 def _open_module(module: torch.nn.Module, file: ModelFile, notes: tuple[Note, ...], *, made: bool = False) -> OpenModel:
@@ -176,6 +179,7 @@ def _open_module(module: torch.nn.Module, file: ModelFile, notes: tuple[Note, ..
     module, wrappers = _unwrapped(module)
     if wrappers:
         notes += (Note(text=f"taken out of its {' and '.join(wrappers)} wrapper", subject=path.name),)
+    _check_forward(module, path)
     was_training = any(part.training for part in module.modules())
     with Guarded("CNV-3028", f"{path.name} can't be put into eval mode", hint="check the model's train() and eval()"):
         module.eval()
@@ -194,6 +198,21 @@ def _open_module(module: torch.nn.Module, file: ModelFile, notes: tuple[Note, ..
     if was_half:
         notes += (half_note(file),)
     return OpenModel(module, None, "module", module_signature(module), notes, None, was_half)
+
+
+def _check_forward(module: torch.nn.Module, path: Path) -> None:
+    """Refuse a module whose class defines no ``forward`` (CNV-3029), listing the methods that it has."""
+    if getattr(module.forward, "__func__", None) is not torch.nn.Module.forward:
+        return
+    own = sorted(
+        {name for name in dir(type(module)) if callable(getattr(type(module), name, None))} - {*dir(torch.nn.Module)}
+    )
+    found = ", ".join(f"{name}()" for name in own if not name.startswith("_")) or "none"
+    raise LoadError(
+        "CNV-3029",
+        f"{path.name} is a {type(module).__name__} without forward(); its methods: {found}",
+        hint="wrap the method that you want in a module whose forward calls it, and save that",
+    )
 
 
 def _unwrapped(module: torch.nn.Module) -> tuple[torch.nn.Module, list[str]]:

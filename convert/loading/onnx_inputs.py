@@ -115,6 +115,8 @@ def _feed(sample: Given, specs: Sequence[TensorSpec], notes: dict[str, None]) ->
     if named and not set(named) & {spec.name for spec in specs}:
         positional = all(name.removeprefix("arr_").isdigit() for name in named)
         if len(named) == len(specs) and (positional or len(specs) == 1):
+            if not positional:
+                notes[f"the samples call {specs[0].name} {next(iter(named))}; it is the model's only input"] = None
             named = dict(zip((spec.name for spec in specs), named.values(), strict=True))
     unknown = [name for name in named if name not in {spec.name for spec in specs}]
     missing = [spec.name for spec in specs if spec.name not in named]

@@ -351,7 +351,9 @@ def scan_tar(path: Path) -> PickleScan | None:
 
 
 def _tar_member(archive: tarfile.TarFile, name: str) -> BinaryIO:
-    stream = archive.extractfile(name)
+    # A link would be followed to another member, or in a circle.
+    member = archive.getmember(name)
+    stream = archive.extractfile(member) if member.isreg() else None
     if stream is None:
         raise ValueError(f"its member {name} is no file")
     return cast(BinaryIO, stream)

@@ -37,8 +37,8 @@ def check_repeats(model: OpenModel, call: Call, file_name: str) -> None:
     hint = "check the sample inputs (--samples, --input) against what forward() takes"
     with Guarded("CNV-3039", f"{file_name} fails on the first sample input", hint=hint), torch.no_grad():
         with _Watch(model) as watch:
-            first = model.run(call)
-        second = model.run(call)
+            first = model.run(call.mapped(torch.Tensor.clone))  # a model may change its inputs in place
+        second = model.run(call.mapped(torch.Tensor.clone))
     if _same(first, second):
         return
     drew = ", ".join(map(_in_onnx, model.may_vary or watch.found)) or "it keeps state between calls"

@@ -45,7 +45,23 @@ def identify(path: Path) -> ModelFile:
     """
     real, size = find_file(path)
     mtime = real.stat().st_mtime_ns
-    return _identify(real, size, mtime)
+    try:
+        return _identify(real, size, mtime)
+    except LoadError as error:
+        raise _said_of_link(error, path, real, size) from error
+
+
+def _said_of_link(error: LoadError, link: Path, real: Path, size: int) -> LoadError:
+    """The same error, with what to do where data files lie beside a link and not beside the file that it leads to."""
+    if error.code != "CNV-3018" or link.parent.resolve() == real.parent:
+        return error
+    if not all((link.parent / tensor.location).is_file() for tensor in outline_onnx(real, size).external):
+        return error
+    hint = (
+        f"{link} is a link, and the data files lie beside the link, as in a download cache: copy all of them into one "
+        f"folder with the links followed (cp -L {link.parent}/* FOLDER/), and convert that copy"
+    )
+    return LoadError(error.code, error.message, hint=hint)
 
 
 @lru_cache(maxsize=8)
@@ -99,9 +115,9 @@ def missing(path: Path) -> LoadError:
 def unreadable(path: Path, error: Exception) -> LoadError:
     """The error for a file that can't be opened or read."""
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return LoadError(
-        "CNV-3002", f"{path} can't be read: {said}", hint="check the permissions of the file and its folder"
-    )
+    denied = isinstance(error, PermissionError)
+    hint = "check the permissions of the file and its folder" if denied else "give the path of a file on a disk"
+    return LoadError("CNV-3002", f"{path} can't be read: {said}", hint=hint)
 
 
 def is_folder(path: Path, real: Path) -> LoadError:

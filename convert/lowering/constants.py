@@ -53,12 +53,19 @@ def _constant(attributes: Attributes) -> Array | None:
     for name, value in attributes.items():
         if name == "value":
             small = value.data_location != onnx.TensorProto.EXTERNAL and np.prod(value.dims) <= MAX_ELEMENTS
-            return numpy_helper.to_array(value) if small else None
+            return _content(value) if small else None
         if name in ("value_int", "value_ints"):
             return np.array(value, dtype=np.int64)
         if name in ("value_float", "value_floats"):
             return np.array(value, dtype=np.float32)
     return None
+
+
+def _content(tensor: onnx.TensorProto) -> Array | None:
+    try:
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _shape(node: NodeProto, attributes: Attributes, scope: Scope) -> Array | None:

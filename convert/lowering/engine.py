@@ -15,10 +15,10 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from convert.errors import ExportError
 from convert.lowering import functions, narrow, schemas, table
-from convert.lowering.facts import Scope, function_scope, infer, scope_of, subgraphs
+from convert.lowering.facts import INFERENCE_FAILURES, Scope, function_scope, infer, scope_of, subgraphs
 from convert.lowering.held import Held, drop_unused, hold, release
 from convert.lowering.refusal import LoweringRefused, Refusal
-from convert.lowering.site import Names, Refuse, Site
+from convert.lowering.site import Names, Refuse, Site, as_defined
 
 Treat = Callable[[NodeProto, Scope], list[NodeProto]]
 MAX_ROUNDS = 8
@@ -72,7 +72,7 @@ def _from_ancient(model: ModelProto, source: int, opset: int) -> ModelProto:
     )
     try:
         return onnx.version_converter.convert_version(model, 7)
-    except (RuntimeError, onnx.version_converter.ConvertError) as error:
+    except (*INFERENCE_FAILURES, onnx.version_converter.ConvertError) as error:
         raise LoweringRefused(opset, [_whole(source, opset, str(error).splitlines()[0])]) from error
 
 
@@ -136,8 +136,7 @@ class Lowering:
             target = version + (1 if opset > version else -1)
             scope = function_scope(function)
             try:
-                treat = partial(self._treat, version=version, target=target)
-                nodes = convert_nodes(function.node, scope, treat)
+                nodes = convert_nodes(function.node, scope, partial(self._in_function, version=version, target=target))
                 narrow.require_same_types(nodes, version, target)
             except Refuse:
                 return False
@@ -147,6 +146,10 @@ class Lowering:
             version = target
             set_opset(function, version)
         return True
+
+    def _in_function(self, node: NodeProto, scope: Scope, version: int, target: int) -> list[NodeProto]:
+        with as_defined(node):
+            return self._treat(node, scope, version, target)
 
     # -------------------------------------------------------------------------------------------------------- steps
 
@@ -179,7 +182,8 @@ class Lowering:
             if key in self.refused:
                 return [node]
             try:
-                return treat(node, scope)
+                with as_defined(node):
+                    return treat(node, scope)
             except Refuse as reason:
                 self.refused[key] = Refusal(
                     op=f"{node.domain}::{node.op_type}" if node.domain else node.op_type,

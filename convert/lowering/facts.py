@@ -12,6 +12,14 @@ from convert.lowering import constants
 
 LIMIT = 1 << 16
 """Constants of more elements than this are not looked into."""
+INFERENCE_FAILURES = (
+    RuntimeError,
+    ValueError,
+    MemoryError,
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+)
+"""What onnx raises over a graph that contradicts itself; MemoryError: it takes room for what a size in it promises."""
 
 
 class Scope:
@@ -94,7 +102,11 @@ def small_array(tensor: TensorProto) -> np.ndarray | None:
     """A tensor's content, or None where it is big or lies outside of the model."""
     if tensor.data_location == TensorProto.EXTERNAL or int(np.prod(list(tensor.dims), dtype=np.int64)) > LIMIT:
         return None
-    return numpy_helper.to_array(tensor)
+    try:
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError):
+        # Its data do not fit its type and shape: `sound.py` says so where it matters.
+        return None
 
 
 def scope_of(graph: GraphProto, parent: Scope | None = None, *, old_ir: bool = False) -> Scope:
@@ -121,7 +133,7 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the types and shapes that ONNX can find out, subgraphs included; as it is where that fails."""
     try:
         return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
-    except (RuntimeError, ValueError):
+    except INFERENCE_FAILURES:
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         return copy

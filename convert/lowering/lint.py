@@ -16,6 +16,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from convert.lowering import schemas
 from convert.lowering.facts import small_array, subgraphs
 from convert.lowering.refusal import Finding
+from convert.lowering.sound import unreadable, unsound
 
 LEGAL_NAME = re.compile(r"[A-Za-z0-9_.:/\-]*")
 RANDOM_OPS = {
@@ -26,7 +27,10 @@ RANDOM_OPS = {
 def findings(model: ModelProto) -> tuple[Finding, ...]:
     """See ``convert.lowering.lint``."""
     graphs = list(_graphs(model.graph))
+    if reason := unreadable(model):
+        return (_error("invalid", "", reason),)
     found = [
+        *(_error("invalid", "", text) for text in unsound(model)),
         *_imports(model, graphs),
         *_signature(model),
         *_names(graphs),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,33 @@ ATTRIBUTE_TYPES = {name: int(number) for name, number in onnx.AttributeProto.Att
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
+MAX_WRITTEN = 1 << 24
+"""Elements of a constant that a rule writes at most; sizes come from the file, and memory is ours."""
+
+
 class Refuse(Exception):
     """A rule says that a node has no equivalent, and why. Collected by the engine."""
+
+
+def room_for(*sizes: int) -> None:
+    """Refuse to write a constant of these sizes where it is too large, or a size is below zero."""
+    if any(size < 0 for size in sizes) or math.prod(int(size) for size in sizes) > MAX_WRITTEN:
+        raise Refuse(f"it needs a constant of {' x '.join(map(str, sizes))} elements")
+
+
+@contextmanager
+def as_defined(node: NodeProto) -> Iterator[None]:
+    """Around a rule: a node that contradicts its operator's definition is refused.
+
+    A rule relies on what the definition says of inputs, attributes and bodies. ONNX's checker does not hold all of it
+    against a file (a Scan whose body lacks an input, pads for fewer axes than there are), and a rule that trips over it
+    has no equivalent to offer.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        told = " ".join(str(error).split())[:160]
+        raise Refuse(f"{node.op_type} does not hold what its definition asks for ({told})") from error
 
 
 class Names:

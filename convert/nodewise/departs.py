@@ -19,7 +19,8 @@ from convert.ort import SessionSettings, open_session, run_session
 from convert.precision.emulate import Watched
 from convert.precision.flow import Flow, flow_of, prepared
 from convert.precision.policy import BF16, F16, F32, F64
-from convert.precision.probes import Prober, sizes_of
+from convert.precision.probes import Prober
+from convert.precision.shapes import shapes_of
 from convert.values import OnnxGraph
 
 ELEMENTS = 1024
@@ -51,10 +52,15 @@ class Side:
                 if self.flow.types.get(value) in FLOATS
             }
             shapes = {name: array.shape for name, array in feed.items()}
-            prober = Prober(sizes_of(self.model, shapes), ELEMENTS)
-            probes = prober.add(copy, wanted, looks="elements", cast=True)
+            prober, outputs = Prober(shapes_of(self.model, shapes), ELEMENTS), len(copy.graph.output)
+            probes = prober.add(copy, wanted, looks="elements", kinds=self.flow.types)
             self._watched = Watched(
-                copy, probes, len(copy.graph.output), weights=self.graph.model_path.parent, scratch=self.scratch
+                copy,
+                probes,
+                outputs,
+                order=list(self.flow.makers),
+                weights=self.graph.model_path.parent,
+                scratch=self.scratch,
             )
         return {name: reading.sample for name, reading in self._watched.run(feed).readings.items()}
 

@@ -22,7 +22,9 @@ from onnxruntime.quantization.calibrate import HistogramCollector
 
 from convert.arrays import Array
 from convert.precision.emulate import Watched
-from convert.precision.probes import Prober, Reading, sizes_of
+from convert.precision.probes import Prober
+from convert.precision.readings import Reading, Readings
+from convert.precision.shapes import shapes_of
 from convert.values import CalibrationMethod
 
 PERCENTILE = 99.99
@@ -55,15 +57,15 @@ def calibrated(
     first = next(feeds, None)
     if first is None:
         return {}
-    prober = Prober(sizes_of(model, {}), elements)
+    prober = Prober(shapes_of(model, {}), elements)
     probes = prober.add(copy, wanted - inputs)
-    watched = Watched(copy, probes, len(model.graph.output), weights=weights, scratch=scratch)
+    order = sorted(wanted - inputs)
+    watched = Watched(copy, probes, len(model.graph.output), order=order, weights=weights, scratch=scratch)
     try:
         collected = _Ranges(method)
         for feed in _again(first, feeds):
-            told = watched.run(feed).readings
-            told.update((name, _of_input(feed[name])) for name in inputs if name in feed)
-            collected.add(told)
+            collected.add(watched.run(feed).readings)
+            collected.add(Readings.of((name, _of_input(feed[name])) for name in sorted(inputs & feed.keys())))
         return collected.ranges()
     finally:
         watched.close()

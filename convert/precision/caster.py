@@ -13,11 +13,12 @@ from onnx import GraphProto, NodeProto, helper, numpy_helper
 from onnx.defs import OpSchema
 
 from convert.bigmodel import nbytes
+from convert.graphs import bodies_of
 from convert.precision.kernels import has_kernel, schema_of
-from convert.precision.policy import Choice, Choices, Policy
+from convert.precision.policy import Choice, Choices, Policy, selects
 from convert.precision.scope import Names, Scope, type_number
 from convert.precision.sorting import in_order
-from convert.precision.types import bodies_of, bound_types, formals, plain_domain
+from convert.precision.types import bound_types, formals, plain_domain
 from convert.precision.weights import cast_weights, constants_to_weights
 
 SMALL_CONSTANT = 1 << 10
@@ -44,11 +45,13 @@ class Caster:
         self.casts = 0
         self.weights = 0
         """How many weights were cast."""
+        self.stored: dict[str, str] = {}
+        """Values of the main graph that are stored in another type now."""
 
     def cast_graph(self, graph: GraphProto) -> None:
         """Cast the main graph and all inside it (in place)."""
         constants_to_weights(graph)
-        self._graph(graph, None, Names(graph), frozenset())
+        self.stored = self._graph(graph, None, Names(graph), frozenset()).stored
 
     # ------------------------------------------------------------------------------------------------------- graphs
 
@@ -100,7 +103,11 @@ class Caster:
         for index, (name, formal) in enumerate(outputs):
             if name:
                 kind = bound.get(formal) or (formal if formal.startswith("tensor(") else scope.declared.get(name, ""))
-                _define_output(node, index, kind, choices.get(formal), scope)
+                choice = choices.get(formal)
+                if choice is not None and self.policy.wide and choice.compute == kind and selects(node):
+                    scope.define_rounded(name, kind, choice)
+                else:
+                    _define_output(node, index, kind, choice, scope)
 
     def _choices(self, node: NodeProto, schema: OpSchema, bound: Mapping[str, str], from_shapes: set[str]) -> Choices:
         if node.name and node.name in self.keep:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
@@ -18,7 +20,8 @@ from convert.bigmodel import external_tensors, graphs_in, is_external, nbytes, p
 from convert.ort import SessionSettings, open_session, run_session
 from convert.precision.caster import Caster
 from convert.precision.policy import POLICIES
-from convert.precision.probes import Probe, Reading, readings
+from convert.precision.probes import Probes
+from convert.precision.readings import Reader, Readings
 from convert.precision.types import plain_domain
 from convert.values import Precision
 
@@ -28,13 +31,21 @@ WIDEN_UP_TO = 256 << 20
 """Rounded weights are widened ahead of the run up to this many bytes; bigger ones in every run, to save memory."""
 
 
-def emulated(model: ModelProto, precision: Precision, keep: frozenset[str]) -> ModelProto:
+class Candidate(NamedTuple):
+    """A model whose numbers are compared with the exact ones; ``kinds``: of values that are not float32 in it."""
+
+    model: ModelProto
+    kinds: Mapping[str, str] = MappingProxyType({})
+
+
+def emulated(model: ModelProto, precision: Precision, keep: frozenset[str]) -> Candidate:
     """A copy of a prepared model that rounds like a precision; nodes of ``keep`` compute and store float32."""
     made: ModelProto = ModelProto.FromString(model.SerializeToString())
     opsets = {plain_domain(entry.domain): entry.version for entry in made.opset_import}
-    Caster(POLICIES[POLICY[precision]], opsets, keep).cast_graph(made.graph)
+    caster = Caster(POLICIES[POLICY[precision]], opsets, keep)
+    caster.cast_graph(made.graph)
     _widen_weights(made.graph)
-    return made
+    return Candidate(made, caster.stored)
 
 
 def _widen_weights(graph: GraphProto) -> None:
@@ -55,30 +66,34 @@ def _widen_weights(graph: GraphProto) -> None:
     graph.node.extend(nodes)
 
 
-class Observed:
-    """One run: the model's own outputs in order, and what each probe told."""
+class Observed(NamedTuple):
+    """One run: the model's own outputs in order, and what the probes told."""
 
-    def __init__(self, outputs: list[Array], told: dict[str, Reading]) -> None:
-        self.outputs = outputs
-        self.readings = told
+    outputs: list[Array]
+    readings: Readings
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        return self.readings.nbytes + sum(output.nbytes for output in self.outputs)
 
 
 class Watched:
     """A model with probes, opened in ONNX Runtime; ``close`` removes its files.
 
-    ``weights``: the folder that external weights lie in. ``scratch``: a folder for files of this model alone.
+    ``order``: of the tensors in what it tells. ``weights``: the folder that external weights lie in. ``scratch``: a
+    folder for files of this model alone.
     """
 
     def __init__(
-        self, model: ModelProto, probes: Sequence[Probe], outputs: int, *, weights: Path, scratch: Path
+        self, model: ModelProto, probes: Probes, outputs: int, *, order: Sequence[str], weights: Path, scratch: Path
     ) -> None:
-        self._probes = tuple(probes)
         self._outputs = outputs
         self._scratch = scratch
         # Nodes that stand for one node share its name, which ONNX Runtime refuses.
         for node in (node for graph in graphs_in(model.graph) for node in graph.node):
             node.name = ""
-        settings = SessionSettings(level="all", big=bool(external_tensors(model)))
+        settings = SessionSettings(level="all", big=bool(external_tensors(model)), as_listed=True)
         source: Path | bytes
         if settings.big:
             scratch.mkdir(parents=True, exist_ok=True)
@@ -88,13 +103,13 @@ class Watched:
         else:
             source = model.SerializeToString()
         self._session = open_session(source, settings)
-        self._names = [value.name for value in self._session.get_outputs()]
+        names = [value.name for value in self._session.get_outputs()]
+        self._reader = Reader(probes, {name: place for place, name in enumerate(names)}, order)
 
     def run(self, feed: Mapping[str, Array]) -> Observed:
         """Run once. Raises :class:`convert.ort.SessionFailed`."""
         answer = run_session(self._session, feed)
-        told = dict(readings(self._probes, dict(zip(self._names, answer, strict=True))))
-        return Observed(answer[: self._outputs], told)
+        return Observed(answer[: self._outputs], self._reader.read(answer))
 
     def close(self) -> None:
         """Let go of the session and remove its files."""

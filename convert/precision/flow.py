@@ -13,12 +13,13 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from onnx.inliner import inline_local_functions
 
 from convert.bigmodel import graphs_in
+from convert.graphs import bodies_of
 from convert.precision import make_runnable
 from convert.precision.kernels import schema_of
 from convert.precision.policy import F32, MOVES
 from convert.precision.scope import Names, Scope, type_text
 from convert.precision.sorting import sort_nodes
-from convert.precision.types import bodies_of, bound_types, formals, plain_domain
+from convert.precision.types import bound_types, formals, plain_domain
 from convert.precision.weights import constants_to_weights
 from op_registry.graph import module_path
 

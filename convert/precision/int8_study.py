@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from onnx import ModelProto
 
 from convert.arrays import Array, load_npz
 from convert.bigmodel import tensor_array
 from convert.precision.blame import WeightError
 from convert.precision.calibrate import Range, calibrated
+from convert.precision.emulate import Candidate
 from convert.precision.qdq import axis_of, products, quantized_model, scales_of
 from convert.precision.rounding import INT8_HIGH, INT8_LOW, int8_rounded
 from convert.precision.stats import Rounder
@@ -33,12 +33,12 @@ class Int8Study(Study):
         """The products that take or give a value: it is rounded for them alone."""
         return [name for name, values in self._products.items() if value in values]
 
-    def candidate(self, keep: frozenset[str]) -> ModelProto:
+    def candidate(self, keep: frozenset[str]) -> Candidate:
         """The graph with its products in int8."""
         self._calibrate()
         made = quantized_model(self.model, self.ranges, keep, weights=self.graph.model_path.parent)
         self._scales = scales_of(made)
-        return made
+        return Candidate(made)
 
     def rounder(self) -> Rounder:
         """Each value with the scale of its tensor; those that no product takes or gives are not rounded."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx import NodeProto
+from onnx import AttributeProto, NodeProto
 from onnx.defs import OpSchema
 
 from convert.precision.kernels import has_kernel
@@ -46,6 +46,14 @@ MOVES = frozenset(
     }
 )
 """Operators that move values and compute none: their outputs hold nothing that has to be rounded again."""
+SELECTS = frozenset(
+    {
+        *("Relu", "Neg", "Abs", "Sign", "Max", "Min", "Clip", "Where", "Ceil", "Floor", "Round", "Dropout", "Pad"),
+        *("MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Trilu", "TopK", "Split"),
+    }
+)
+"""Operators that give elements of their inputs, their negatives or whole numbers next to them: of rounded numbers,
+rounded numbers, which need not be rounded again."""
 TYPED_BY_ATTRIBUTE = frozenset({"Cast", "ConstantOfShape"})
 """Operators whose output type an attribute says; the attribute is changed along."""
 
@@ -89,7 +97,7 @@ class Policy:
             return {}
         admitted = all(kind in allowed.get(name, ()) for name, kind in switched.items())
         native = admitted and not _reduces(node) and has_kernel(schema, {**bound, **switched})
-        native = native and not (self.wide and node.op_type not in MOVES)
+        native = native and not (self.wide and (node.op_type not in MOVES or node.op_type in SELECTS))
         plain = has_kernel(schema, {**bound, **dict.fromkeys(switched, F32)})
         if self.emulate:
             return self._emulated(switched, native, plain)
@@ -103,6 +111,11 @@ class Policy:
         if self.storage or plain:
             return {name: Choice(kind, F32) for name, kind in switched.items()}
         return {}
+
+
+def selects(node: NodeProto) -> bool:
+    """Whether a node's outputs are rounded numbers where its inputs are; numbers in attributes are not."""
+    return node.op_type in SELECTS and not any(a.type == AttributeProto.FLOAT for a in node.attribute)
 
 
 def _reduces(node: NodeProto) -> bool:

@@ -1,58 +1,64 @@
-"""Probes: outputs that tell a few elements of many tensors, and their range, without holding the tensors.
+"""Probes: outputs that tell a few elements and the range of many tensors, without holding the tensors.
 
 A tensor of known and small size is given out whole. Of a larger one some elements are gathered, spread over all of it,
 and its norm is taken, which bounds every element (or, where that is asked for, its lowest and highest element): a few
-nodes whose cost is a fraction of what made the tensor. Tensors of
-bodies are gathered likewise, and come out of their Loop or Scan with one row for each turn, out of their If empty
-where the other branch was taken.
+nodes whose cost is a fraction of what made the tensor. What is of one shape and type comes out of the graph joined, so
+that thousands of tensors cost a few outputs. Tensors whose size is not known come out one by one; those of bodies, too:
+of their Loop or Scan with one row for each turn, of their If empty where the other branch was taken.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from convert.arrays import Array
-from convert.bigmodel import nbytes
+from convert.graphs import bodies_of
+from convert.precision.policy import F16, F32, F64
 from convert.precision.scope import Names
-from convert.precision.types import bodies_of
+from convert.precision.shapes import Shape
 
 IN_BODY = 64
 """Elements gathered of a tensor of a body, for each turn."""
-SHAPES_FROM = 1 << 10
-"""Initializers up to this many bytes go into shape inference, which reads shapes and axes of them."""
+RUN = 16
+"""Elements gathered from one place of a large tensor: a cache line of float32."""
+NUMPY_HAS = frozenset({F32, F16, F64})
+
+Part = Literal["sample", "norm", "low", "high"]
+Looks = Literal["elements", "norms", "ranges"]
+"""What is taken of each tensor beside some elements."""
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
+    """One output that holds the same part of many tensors, ``size`` elements of each."""
+
+    part: Part
+    output: str
+    tensors: tuple[str, ...]
+    size: int
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """One tensor's outputs, by name. Empty: not asked for. ``low`` and ``high`` are of the whole tensor."""
+    """One tensor's own outputs, by name. Empty: not asked for. ``low`` and ``high`` are of the whole tensor."""
 
     tensor: str
     sample: str
     norm: str = ""
     low: str = ""
     high: str = ""
-    whole: bool = False
 
 
-class Reading(NamedTuple):
-    """What a probe told: some elements, and of the whole tensor its norm and its range, each None where not asked for.
+class Probes(msgspec.Struct, frozen=True, kw_only=True):
+    """What was added to a model: outputs of many tensors, and outputs of one tensor each."""
 
-    Where all elements were given out, neither is.
-    """
-
-    sample: Array
-    norm: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-Looks = Literal["elements", "norms", "ranges"]
-"""What is taken of each tensor beside some elements."""
+    joined: tuple[Joined, ...] = ()
+    single: tuple[Probe, ...] = ()
 
 
 NO_LESS: Mapping[str, float] = {
@@ -66,50 +72,62 @@ NO_MORE: Mapping[str, float] = dict.fromkeys(("Sigmoid", "Softmax", "Tanh", "Erf
 
 @dataclass(slots=True)
 class _Found:
-    """A tensor's parts in the graph that is being walked."""
+    """A tensor's parts in the graph that is being walked; ``shapes``: of the parts, where they can be joined."""
 
     tensor: str
-    parts: dict[str, str]
-    whole: bool
+    parts: dict[Part, str]
+    kind: str = F32
+    shapes: dict[Part, Shape] | None = None
 
 
 class Prober:
     """Adds probes to models that have the same tensors.
 
-    ``sizes``: elements by tensor, where they are known. ``elements``: how many are gathered of each. ``bounded``:
+    ``shapes``: of the tensors, where they are known. ``elements``: how many are gathered of each. ``bounded``:
     tensors whose norm is not needed.
     """
 
-    def __init__(self, sizes: Mapping[str, int], elements: int, bounded: Collection[str] = ()) -> None:
-        self.sizes = sizes
+    def __init__(self, shapes: Mapping[str, Shape], elements: int, bounded: Collection[str] = ()) -> None:
+        self.shapes = shapes
+        self.sizes = {name: math.prod(shape) for name, shape in shapes.items()}
         self.elements = elements
         self.bounded = bounded
 
-    def add(
-        self, model: ModelProto, wanted: Collection[str], *, looks: Looks = "ranges", cast: bool = False
-    ) -> tuple[Probe, ...]:
-        """Add outputs for the tensors ``wanted`` (in place).
+    def is_whole(self, name: str) -> bool:
+        """Whether all elements of a tensor of the main graph are given out."""
+        return 0 < self.sizes.get(name, 0) <= self.elements
 
-        ``cast``: tensors may be of a type that numpy lacks, and are given out as float32.
-        """
-        walk = _Walk(self, model, wanted, looks=looks, cast=cast)
-        probes = []
-        for found in walk.graph(model.graph, body=False):
-            model.graph.output.extend(ValueInfoProto(name=name) for name in found.parts.values())
-            probes.append(Probe(tensor=found.tensor, whole=found.whole, **found.parts))
-        return tuple(probes)
+    def add(
+        self,
+        model: ModelProto,
+        wanted: Collection[str],
+        *,
+        looks: Looks = "ranges",
+        kinds: Mapping[str, str] | None = None,
+    ) -> Probes:
+        """Add outputs for the tensors ``wanted`` (in place). ``kinds``: types of those that are not float32."""
+        walk = _Walk(self, model, wanted, looks=looks, kinds=kinds or {})
+        found = walk.graph(model.graph, body=False)
+        single = [one for one in found if one.shapes is None]
+        for one in single:
+            model.graph.output.extend(ValueInfoProto(name=name) for name in one.parts.values())
+        return Probes(
+            joined=tuple(walk.joined([one for one in found if one.shapes is not None])),
+            single=tuple(Probe(tensor=one.tensor, **one.parts) for one in single),
+        )
 
 
 class _Walk:
-    def __init__(self, prober: Prober, model: ModelProto, wanted: Collection[str], *, looks: Looks, cast: bool) -> None:
+    def __init__(
+        self, prober: Prober, model: ModelProto, wanted: Collection[str], *, looks: Looks, kinds: Mapping[str, str]
+    ) -> None:
         self.prober = prober
-        self.wanted = wanted
+        self.wanted = frozenset(wanted)
         self.looks = looks
-        self.cast = cast
+        self.kinds = kinds
         self.names = Names(model.graph)
         self.main = model.graph
         self.shared: dict[tuple[str, int], str] = {}
-        self.given = {value.name for value in model.graph.output}
 
     def constant(self, kind: str, size: int, array: Array) -> str:
         """The name of a constant of the main graph, made once."""
@@ -137,30 +155,60 @@ class _Walk:
             graph.node.extend(copies)
         return found
 
+    def joined(self, found: Collection[_Found]) -> Iterator[Joined]:
+        """Join what is of one shape and type, and give it out."""
+        groups: dict[tuple[Part, Shape, str], list[_Found]] = {}
+        for one in found:
+            for part, shape in (one.shapes or {}).items():
+                groups.setdefault((part, shape, one.kind), []).append(one)
+        for (part, shape, kind), members in groups.items():
+            output = made = self.names.fresh(f"probes_{part}_{len(self.main.output)}")
+            if kind not in NUMPY_HAS:
+                made = self.names.fresh(f"{output}_narrow")
+            parts = [one.parts[part] for one in members]
+            self.main.node.append(helper.make_node("Concat", parts, [made], axis=0))
+            if made != output:
+                self.main.node.append(helper.make_node("Cast", [made], [output], to=TensorProto.FLOAT))
+            self.main.output.append(ValueInfoProto(name=output))
+            tensors = tuple(one.tensor for one in members)
+            yield Joined(part=part, output=output, tensors=tensors, size=math.prod(shape))
+
     # ------------------------------------------------------------------------------------------------------ one tensor
 
     def _probe(self, name: str, op: str, *, body: bool) -> tuple[list[NodeProto], _Found]:
-        size = 0 if body else self.prober.sizes.get(name, 0)
-        if 0 < size <= self.prober.elements:
+        if body or not self.prober.sizes.get(name, 0):
+            return self._unknown(name, op, body=body)
+        if self.prober.is_whole(name):
             return self._whole(name)
-        prefix = self.names.fresh(f"probe_{name}")
-        flat = self.constant("flat", 0, np.array([-1], np.int64))
-        nodes = [helper.make_node("Reshape", [name, flat], [f"{prefix}_flat"])]
-        if size:
-            spread = self.constant("spread", size, spread_over(size, self.prober.elements))
-            nodes.append(helper.make_node("Gather", [f"{prefix}_flat", spread], [f"{prefix}_sample"]))
-        else:
-            nodes += self._gather_unknown(prefix, IN_BODY if body else self.prober.elements)
-        parts = {"sample": f"{prefix}_sample"}
-        if self.cast or body:
-            parts["sample"] = f"{prefix}_float"
-            nodes.append(helper.make_node("Cast", [f"{prefix}_sample"], [parts["sample"]], to=TensorProto.FLOAT))
-        for part, reduce in self._reductions(op, name):
-            parts[part] = f"{prefix}_{part}"
-            nodes.append(helper.make_node(reduce, [f"{prefix}_flat"], [parts[part]], keepdims=0))
-        return nodes, _Found(name, parts, False)
+        size, kind = self.prober.sizes[name], self.kinds.get(name, F32)
+        flat, prefix = self.constant("flat", 1, np.array([-1], np.int64)), self.names.fresh(f"probe_{name}")
+        spread, shape = self._places(size)
+        rows = f"{prefix}_flat"
+        nodes = []
+        if len(shape) > 1:
+            rows = f"{prefix}_rows"
+            by = self.constant("by", shape[1], np.array([-1, shape[1]], np.int64))
+            nodes.append(helper.make_node("Reshape", [name, by], [rows]))
+        nodes.append(helper.make_node("Gather", [rows, spread], [f"{prefix}_sample"]))
+        parts: dict[Part, str] = {"sample": f"{prefix}_sample"}
+        shapes: dict[Part, Shape] = {"sample": shape}
+        reductions = list(self._reductions(op, name))
+        if reductions or len(shape) == 1:
+            nodes.insert(0, helper.make_node("Reshape", [name, flat], [f"{prefix}_flat"]))
+        for part, reduce in reductions:
+            parts[part], shapes[part] = f"{prefix}_{part}", (1,)
+            nodes.append(helper.make_node(reduce, [f"{prefix}_flat"], [parts[part]], keepdims=1))
+        return nodes, _Found(name, parts, kind, shapes)
 
-    def _reductions(self, op: str, name: str) -> Iterator[tuple[str, str]]:
+    def _places(self, size: int) -> tuple[str, Shape]:
+        """A constant that says where elements are gathered, and the shape of what is: runs where they fit."""
+        count = self.prober.elements
+        if size % RUN or count < 2 * RUN:
+            return self.constant("spread", size, spread_over(size, count)), (count,)
+        runs = count // RUN
+        return self.constant("runs", size, spread_over(size // RUN, runs)), (runs, RUN)
+
+    def _reductions(self, op: str, name: str) -> Iterator[tuple[Part, str]]:
         """What is taken of the whole tensor, but for bounds that its operator keeps by itself."""
         if self.looks == "norms":
             if name not in self.prober.bounded:
@@ -170,10 +218,28 @@ class _Walk:
             yield from (("high", "ReduceMax"),) if op not in NO_MORE else ()
 
     def _whole(self, name: str) -> tuple[list[NodeProto], _Found]:
-        if not self.cast and name not in self.given:
-            return [], _Found(name, {"sample": name}, True)
-        out = self.names.fresh(f"probe_{name}")
-        return [helper.make_node("Cast", [name], [out], to=TensorProto.FLOAT)], _Found(name, {"sample": out}, True)
+        shape, kind, nodes = self.prober.shapes[name], self.kinds.get(name, F32), []
+        out = name
+        if not shape:
+            # Scalars can't be joined as they are.
+            out, shape = self.names.fresh(f"probe_{name}"), (1,)
+            nodes.append(helper.make_node("Reshape", [name, self.constant("flat", 1, np.array([-1], np.int64))], [out]))
+        return nodes, _Found(name, {"sample": out}, kind, {"sample": shape})
+
+    def _unknown(self, name: str, op: str, *, body: bool) -> tuple[list[NodeProto], _Found]:
+        """Gather from a tensor whose size is known when it runs."""
+        prefix = self.names.fresh(f"probe_{name}")
+        flat = self.constant("flat", 1, np.array([-1], np.int64))
+        nodes = [helper.make_node("Reshape", [name, flat], [f"{prefix}_flat"])]
+        nodes += self._gather_unknown(prefix, IN_BODY if body else self.prober.elements)
+        parts: dict[Part, str] = {"sample": f"{prefix}_sample"}
+        if body or self.kinds.get(name, F32) != F32:
+            parts["sample"] = f"{prefix}_float"
+            nodes.append(helper.make_node("Cast", [f"{prefix}_sample"], [parts["sample"]], to=TensorProto.FLOAT))
+        for part, reduce in self._reductions(op, name):
+            parts[part] = f"{prefix}_{part}"
+            nodes.append(helper.make_node(reduce, [f"{prefix}_flat"], [parts[part]], keepdims=0))
+        return nodes, _Found(name, parts)
 
     def _gather_unknown(self, prefix: str, count: int) -> list[NodeProto]:
         """Gather from a tensor whose size is known when it runs; from an empty one nothing."""
@@ -198,14 +264,14 @@ class _Walk:
         brought: list[_Found] = []
         for place, graph in enumerate(bodies):
             for found in self.graph(graph, body=True):
-                parts = {}
+                parts: dict[Part, str] = {}
                 for part, name in found.parts.items():
                     parts[part] = self.names.fresh(f"{name}_out")
                     node.output.append(parts[part])
                     graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
                     if node.op_type == "If":
                         _empty(bodies[1 - place], self.names)
-                brought.append(_Found(found.tensor, parts, False))
+                brought.append(_Found(found.tensor, parts))
         return brought
 
 
@@ -223,50 +289,3 @@ def spread_over(size: int, count: int) -> Array:
     width = np.maximum(edges[1:] - edges[:-1], 1)
     places: Array = edges[:-1] + (np.arange(count, dtype=np.int64) * 7919) % width
     return places
-
-
-def readings(probes: tuple[Probe, ...], outputs: Mapping[str, Array]) -> Iterator[tuple[str, Reading]]:
-    """What each probe told in one run; a tensor that did not come to be has no elements."""
-    for probe in probes:
-        sample = outputs[probe.sample].reshape(-1)
-        norm = float(outputs[probe.norm].max()) if probe.norm and sample.size else None
-        low = float(np.fmin.reduce(outputs[probe.low], axis=None)) if probe.low and sample.size else None
-        high = float(np.fmax.reduce(outputs[probe.high], axis=None)) if probe.high and sample.size else None
-        yield probe.tensor, Reading(sample, norm, low, high)
-
-
-# --------------------------------------------------------------------------------------------------------------- sizes
-
-
-def sizes_of(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Elements of the main graph's tensors where shape inference knows them. ``shapes``: of the inputs."""
-    outline = _outline(model, shapes)
-    try:
-        inferred = shape_inference.infer_shapes(outline, data_prop=True).graph
-    except (shape_inference.InferenceError, ValueError, RuntimeError):
-        return {}
-    sizes = {}
-    for value in (*inferred.value_info, *inferred.output):
-        dims = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in value.type.tensor_type.shape.dim]
-        if value.type.tensor_type.HasField("shape") and all(dims):
-            sizes[value.name] = int(np.prod(dims, dtype=np.int64))
-    return sizes
-
-
-def _outline(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ModelProto:
-    """A copy with the inputs' shapes, and with the types of big weights but not their values."""
-    outline = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
-    graph = outline.graph
-    graph.name = model.graph.name
-    graph.node.extend(model.graph.node)
-    graph.output.extend(ValueInfoProto(name=value.name) for value in model.graph.output)
-    for value in model.graph.input:
-        kind = value.type.tensor_type.elem_type
-        known = value.name in shapes
-        graph.input.append(helper.make_tensor_value_info(value.name, kind, shapes[value.name]) if known else value)
-    for tensor in model.graph.initializer:
-        if nbytes(tensor) <= SHAPES_FROM and tensor.data_location != TensorProto.EXTERNAL:
-            graph.initializer.append(tensor)
-        else:
-            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    return outline

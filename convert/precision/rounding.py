@@ -52,9 +52,36 @@ def dtype_of(precision: str) -> np.dtype[Any]:
 
 def rounded(array: Array, precision: str) -> Array:
     """Float32 numbers as ``fp16`` or ``bf16`` would hold them, in float32; NaN and infinities stay."""
+    values = np.ascontiguousarray(array, np.float32)
+    if precision == "fp16":
+        return _as_float16(values)
+    return _by_type(values, precision)
+
+
+def _by_type(values: Array, precision: str) -> Array:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        narrow = array.astype(np.float32, copy=False).astype(dtype_of(precision))
-    wide: Array = narrow.astype(np.float32)
+        wide: Array = values.astype(dtype_of(precision)).astype(np.float32)
+    return wide
+
+
+def _as_float16(values: Array) -> Array:
+    """numpy's own cast of numbers that are no normal float16; of the others the same on their bits, ten times faster.
+
+    A float32 has 13 more digits than a float16: half of the last one that stays, less one unless that one is odd, is
+    added, and they are cut off.
+    """
+    bits = values.view(np.uint32)
+    kept = bits >> np.uint32(13)
+    kept &= np.uint32(1)
+    kept += np.uint32(0x0FFF)
+    kept += bits
+    kept &= np.uint32(0xFFFFE000)
+    wide: Array = kept.view(np.float32)
+    size, fmt = np.abs(values), FORMATS["fp16"]
+    odd = (size < fmt.normal) & (size > 0.0)
+    odd |= ~(size < fmt.overflows)
+    if odd.any():
+        wide[odd] = _by_type(values[odd], "fp16")
     return wide
 
 

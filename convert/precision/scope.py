@@ -83,6 +83,11 @@ class Scope:
         if lies != kind and (place or name) == name:
             self.stored[name] = lies
 
+    def define_rounded(self, name: str, kind: str, choice: Choice) -> None:
+        """A value that lies in its original type and holds numbers of the type ``choice.storage`` alone."""
+        self.define(name, kind)
+        self.places[name][choice] = name
+
     def definer(self, name: str) -> Scope | None:
         """The scope that defines a name, this one or one around it."""
         scope: Scope | None = self

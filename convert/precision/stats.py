@@ -6,13 +6,13 @@ few passes over memory, not a few thousand calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from convert.precision.probes import Reading
+from convert.precision.readings import Readings
 from convert.precision.rounding import Array, Format
 
 GROSS = 1e9
@@ -58,74 +58,105 @@ def empty_table(tensors: Sequence[str]) -> Table:
     return Table(tensors=list(tensors), **zeros)
 
 
-def measure(
-    tensors: Sequence[str],
-    exact: Mapping[str, Reading],
-    other: Mapping[str, Reading],
-    rounder: Rounder,
-    fmt: Format | None,
-) -> Table:
+def measure(tensors: Sequence[str], exact: Readings, other: Readings, rounder: Rounder, fmt: Format | None) -> Table:
     """Measure one sample. ``exact``: the fp32 run; ``other``: the emulated one; ``fmt``: None for int8.
 
-    Tensors that were not read (a branch not taken) have zeros. Where a loop took another number of turns, the turns
-    that both took are compared.
+    Both tell of tensors in the order of ``tensors``. Those that were not read (a branch not taken) have zeros. Where a
+    loop took another number of turns, the turns that both took are compared.
     """
     table = empty_table(tensors)
-    kept, left, right = [], [], []
-    for number, name in enumerate(tensors):
-        ours, theirs = exact.get(name), other.get(name)
-        if ours is None or not ours.sample.size:
-            continue
-        size = min(ours.sample.size, theirs.sample.size if theirs is not None else 0)
-        if size:
-            table.low[number] = np.nan if ours.low is None else ours.low
-            table.high[number] = np.nan if ours.high is None else ours.high
-            kept.append(number)
-            left.append(ours.sample[:size])
-            right.append(theirs.sample[:size] if theirs is not None else ours.sample[:size])
-    if kept:
+    pairs = _paired(table, exact, other)
+    if pairs.rows.size:
+        table.low[pairs.rows], table.high[pairs.rows] = exact.low[pairs.ours], exact.high[pairs.ours]
         with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-            _fill(table, np.array(kept), left, right, rounder=rounder, fmt=fmt)
+            _fill(table, pairs, rounder(pairs.y, np.repeat(pairs.rows, pairs.lengths)), fmt)
     return table
 
 
-def _fill(
-    table: Table, kept: Array, left: list[Array], right: list[Array], *, rounder: Rounder, fmt: Format | None
-) -> None:
-    lengths = np.array([part.size for part in left])
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    y, e = (np.concatenate(parts).astype(np.float32, copy=False) for parts in (left, right))
-    r = rounder(y, np.repeat(kept, lengths))
+@dataclass(slots=True)
+class _Pairs:
+    """Tensors that both runs told of: their rows in the table and in the exact readings, and their elements."""
+
+    rows: Array
+    ours: Array
+    lengths: Array
+    y: Array
+    e: Array
+
+    @property
+    def starts(self) -> Array:
+        ends: Array = np.cumsum(self.lengths)
+        return ends - self.lengths
+
+
+def _paired(table: Table, exact: Readings, other: Readings) -> _Pairs:
+    if exact.names == other.names == table.tensors:
+        rows = ours = theirs = np.arange(len(table.tensors))
+    else:
+        row = table.row()
+        names = [name for name in exact.names if name in row and name in other.row]
+        places = (row, exact.row, other.row)
+        rows, ours, theirs = (np.array([place[name] for name in names], np.int64) for place in places)
+    lengths = np.minimum(exact.lengths[ours], other.lengths[theirs])
+    some = lengths > 0
+    rows, ours, theirs, lengths = rows[some], ours[some], theirs[some], lengths[some]
+    return _Pairs(rows, ours, lengths, _elements(exact, ours, lengths), _elements(other, theirs, lengths))
+
+
+def _elements(told: Readings, rows: Array, lengths: Array) -> Array:
+    """The first elements of some tensors, one after another."""
+    total = int(lengths.sum())
+    if total == told.sample.size and len(rows) == len(told.names):
+        return told.sample
+    shifts = told.starts[rows] - (np.cumsum(lengths) - lengths)
+    return told.sample[np.repeat(shifts, lengths) + np.arange(total, dtype=np.int64)]
+
+
+def _fill(table: Table, pairs: _Pairs, rounded: Array, fmt: Format | None) -> None:
+    kept, starts, y = pairs.rows, pairs.starts, pairs.y
     finite = np.isfinite(y)
-    same = finite | (y == e) | (np.isnan(y) & np.isnan(e))
-    y64 = np.where(finite, y, 0.0).astype(np.float64)
-
-    def mean(values: Array) -> Array:
-        summed: Array = np.add.reduceat(values, starts) / lengths
-        return summed
-
-    def most(values: Array) -> Array:
-        highest: Array = np.maximum.reduceat(values, starts)
-        return highest
-
-    for word, known, reduce in (("low", table.low, np.fmin), ("high", table.high, np.fmax)):
-        gathered = reduce.reduceat(y, starts)
-        getattr(table, word)[kept] = np.where(np.isnan(known[kept]), gathered, known[kept])
-    square = mean(y64 * y64)
+    whole = bool(finite.all())
+    y64 = (y if whole else np.where(finite, y, np.float32(0))).astype(np.float64)
+    for word, reduce in (("low", np.minimum if whole else np.fmin), ("high", np.maximum if whole else np.fmax)):
+        column = getattr(table, word)
+        unknown = np.isnan(column[kept])
+        if unknown.any():
+            column[kept[unknown]] = reduce.reduceat(y64 if whole else y, starts)[unknown]
+    size = np.abs(y64)
+    square = np.add.reduceat(y64 * y64, starts) / pairs.lengths
     table.rms[kept] = np.sqrt(square)
-    for word, z in (("made", r), ("passed", e)):
-        good = np.isfinite(z) & finite
-        d = np.where(good, z, 0.0) - np.where(good, y64, 0.0)
-        broken = most((~np.isfinite(z) & finite) | ~same if word == "passed" else ~np.isfinite(z) & finite)
-        norm = np.sqrt(mean(d * d) / np.where(square > 0, square, 1.0))
-        element = np.abs(d) / np.where(y64 != 0.0, np.abs(y64), np.inf)
-        getattr(table, word)[kept] = np.where(broken, GROSS, np.minimum(norm, GROSS))
-        getattr(table, f"{word}_most")[kept] = np.where(broken, GROSS, np.minimum(most(element), GROSS))
+    norm, element, nothing = np.where(square > 0, square, 1.0), size, size == 0.0
+    if nothing.any():
+        element = size.copy()
+        element[nothing] = np.inf
+    for word, z in (("made", rounded), ("passed", pairs.e)):
+        good = np.isfinite(z)
+        if whole and good.all():
+            d, broken = z - y64, None
+        else:
+            wrong = finite & ~good
+            if word == "passed":
+                wrong |= ~(finite | (y == z) | (np.isnan(y) & np.isnan(z)))
+            d = np.where(good & finite, z, y64) - y64
+            broken = np.logical_or.reduceat(wrong, starts)
+        error = np.sqrt(np.add.reduceat(d * d, starts) / pairs.lengths / norm)
+        most = np.maximum.reduceat(np.abs(d) / element, starts)
+        for name, values in ((word, error), (f"{word}_most", most)):
+            getattr(table, name)[kept] = np.where(broken, GROSS, np.minimum(values, GROSS)) if broken is not None else (
+                np.minimum(values, GROSS))  # fmt: skip
     if fmt is not None:
-        size = np.abs(y64)
-        table.overflow[kept] = mean((size >= fmt.overflows).astype(np.float64))
-        table.flushed[kept] = mean(((size > 0.0) & (size < fmt.normal)).astype(np.float64))
-        _whole_range(table, kept, fmt)
+        _ranges(table, pairs, size, fmt)
+
+
+def _ranges(table: Table, pairs: _Pairs, size: Array, fmt: Format) -> None:
+    """The shares of elements that become infinite and that lose digits."""
+    kept, starts = pairs.rows, pairs.starts
+    for column, outside in (
+        (table.overflow, size >= fmt.overflows), (table.flushed, (size > 0.0) & (size < fmt.normal))
+    ):  # fmt: skip
+        if outside.any():
+            column[kept] = np.add.reduceat(outside, starts, dtype=np.int64) / pairs.lengths
+    _whole_range(table, kept, fmt)
 
 
 def _whole_range(table: Table, kept: Array, fmt: Format) -> None:

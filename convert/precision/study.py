@@ -22,11 +22,13 @@ from convert.graphs import opset_of, read_model
 from convert.lowering import lower
 from convert.precision.blame import Blame, Blamer, WeightError, effects
 from convert.precision.bounds import Bounds
-from convert.precision.emulate import Observed, Watched, emulated
+from convert.precision.emulate import Candidate, Observed, Watched, emulated
 from convert.precision.flow import Flow, flow_of, prepared
 from convert.precision.policy import F32
-from convert.precision.probes import Looks, Probe, Prober, Reading, sizes_of, spread_over
+from convert.precision.probes import Looks, Prober, Probes, spread_over
+from convert.precision.readings import Reading, Readings
 from convert.precision.rounding import FORMATS, Format, rounded
+from convert.precision.shapes import shapes_of
 from convert.precision.stats import Rounder, Table, measure
 from convert.precision.sums import stored_sums
 from convert.precision.weight_errors import weight_errors
@@ -86,6 +88,11 @@ class Study:
         self._searched: tuple[set[str], Watched] | None = None
 
     @property
+    def memory(self) -> int:
+        """Bytes that may be held of tensors."""
+        return self.options.memory or DEFAULT_MEMORY
+
+    @property
     def unit(self) -> float:
         """The largest relative error of one rounding that is within the range."""
         return self.fmt.unit if self.fmt is not None else 2.0**-8
@@ -120,9 +127,9 @@ class Study:
 
     def _prober(self) -> Prober:
         """Elements of each tensor by how many there are, and by the memory that one sample's may take."""
-        budget = min(ALL_ELEMENTS, (self.options.memory or DEFAULT_MEMORY) // 64)
+        budget = min(ALL_ELEMENTS, self.memory // 64)
         elements = max(LEAST_ELEMENTS, min(MOST_ELEMENTS, budget // max(len(self.tensors), 1)))
-        return Prober(sizes_of(self.model, self._shapes()), elements, self.bounds.follows)
+        return Prober(shapes_of(self.model, self._shapes()), elements, self.bounds.follows)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the inputs that all samples share."""
@@ -143,57 +150,83 @@ class Study:
 
     # ---------------------------------------------------------------------------------------------------------- runs
 
-    def watched(self, model: ModelProto, *, exact: bool) -> Watched:
+    def watched(self, candidate: Candidate, *, exact: bool) -> Watched:
         """A model with probes at every tensor under study, opened. Changes the model."""
         inputs = set(self.flow.inputs)
         wanted = {name for name in self.tensors if name not in inputs}
-        count = len(model.graph.output)
+        outputs = len(candidate.model.graph.output)
         looks: Looks = "norms" if exact else "elements"
-        probes = self.prober.add(model, wanted, looks=looks, cast=not exact and self.precision == "bf16")
-        return self._opened(model, probes, count)
+        probes = self.prober.add(candidate.model, wanted, looks=looks, kinds=candidate.kinds)
+        return self._opened(candidate.model, probes, outputs)
 
-    def _opened(self, model: ModelProto, probes: Sequence[Probe], outputs: int) -> Watched:
+    def _opened(self, model: ModelProto, probes: Probes, outputs: int) -> Watched:
         place = self.scratch / f"run{next(self._numbers)}"
-        return Watched(model, probes, outputs, weights=self.graph.model_path.parent, scratch=place)
+        weights = self.graph.model_path.parent
+        return Watched(model, probes, outputs, order=self.tensors, weights=weights, scratch=place)
+
+    def _copy(self) -> ModelProto:
+        copy: ModelProto = ModelProto.FromString(self.model.SerializeToString())
+        return copy
+
+    def open_exact(self) -> Watched:
+        """The exact graph, opened once."""
+        if self._exact is None:
+            self.passes += 1
+            self._exact = self.watched(Candidate(self._copy()), exact=True)
+        return self._exact
 
     def exact(self, number: int, feed: Mapping[str, Array]) -> Observed:
         """The exact run of a sample; its readings are held while there is memory for them."""
         if number in self._held:
             return self._held[number]
-        if self._exact is None:
-            self.passes += 1
-            self._exact = self.watched(ModelProto.FromString(self.model.SerializeToString()), exact=True)
-        observed = self._exact.run(feed)
-        observed.readings.update(self._input_readings(feed))
-        self._look_again(observed, feed)
-        size = sum(reading.sample.nbytes for reading in observed.readings.values())
-        size += sum(output.nbytes for output in observed.outputs)
-        if (len(self._held) + 1) * size * 2 <= (self.options.memory or DEFAULT_MEMORY):
+        observed = self.run_exact(feed)
+        if (len(self._held) + 1) * observed.nbytes * 2 <= self.memory:
             self._held[number] = observed
         return observed
 
-    def _look_again(self, observed: Observed, feed: Mapping[str, Array]) -> None:
+    def run_exact(self, feed: Mapping[str, Array]) -> Observed:
+        """One exact run, and a search of what may be too large."""
+        observed = self.open_exact().run(feed)
+        readings = self._joined(self._input_readings(feed), observed.readings)
+        return Observed(observed.outputs, self._look_again(readings, feed))
+
+    def run_other(self, watched: Watched, feed: Mapping[str, Array], exact: Observed) -> Observed:
+        """One run of a candidate; its inputs are those of the exact run, rounded."""
+        observed = watched.run(feed)
+        return Observed(observed.outputs, self._joined(self._stored_inputs(exact), observed.readings))
+
+    def _joined(self, inputs: Iterator[tuple[str, Reading]], readings: Readings) -> Readings:
+        return readings.after(Readings.of(inputs))
+
+    def _look_again(self, told: Readings, feed: Mapping[str, Array]) -> Readings:
         """Search those tensors for their extremes of which some element may be too large, as their bound is.
 
         Most graphs have none. It takes another pass.
         """
         limit = self.fmt.overflows if self.fmt is not None else np.inf
-        told, inputs = observed.readings, set(self.flow.inputs)
+        if self.bounds.within(told, limit, self._partly_seen):
+            return told
+        inputs = set(self.flow.inputs)
         large = {name for name, bound in self.bounds.of(told).items() if name in told and not bound < limit}
-        large -= {
-            name for name in large if name in inputs or 0 < self.prober.sizes.get(name, 0) <= self.prober.elements
-        }
+        large -= {name for name in large if name in inputs or self.prober.is_whole(name)}
         if not large:
-            return
+            return told
         if self._searched is None or not large <= self._searched[0]:
-            wanted = large | (self._searched[0] if self._searched else set())
-            model = ModelProto.FromString(self.model.SerializeToString())
+            wanted = large
+            if self._searched is not None:
+                wanted = large | self._searched[0]
+                self._searched[1].close()
+            model = self._copy()
             outputs = len(model.graph.output)
             probes = self.prober.add(model, wanted, looks="ranges")
             self._searched = wanted, self._opened(model, probes, outputs)
             self.passes += 1
-        for name, reading in self._searched[1].run(feed).readings.items():
-            told[name] = told[name]._replace(low=reading.low, high=reading.high)
+        return told.ranged(self._searched[1].run(feed).readings)
+
+    def _partly_seen(self) -> list[str]:
+        """The tensors of which not all elements are given out."""
+        inputs = set(self.flow.inputs)
+        return [name for name in self.tensors if name not in inputs and not self.prober.is_whole(name)]
 
     def _input_readings(self, feed: Mapping[str, Array]) -> Iterator[tuple[str, Reading]]:
         for name in self.flow.inputs:
@@ -204,7 +237,7 @@ class Study:
                 )
                 yield name, Reading(sample, None, float(flat.min()), float(flat.max()))
 
-    def candidate(self, keep: frozenset[str]) -> ModelProto:
+    def candidate(self, keep: frozenset[str]) -> Candidate:
         """The emulated model."""
         return emulated(self.model, self.precision, keep)
 
@@ -227,8 +260,8 @@ class Study:
         def compared() -> Iterator[Sequence[Compared]]:
             for number in range(self.graph.sample_count):
                 feed = self.feed(number)
-                exact, other = self.exact(number, feed), watched.run(feed)
-                other.readings.update(self._stored_inputs(exact))
+                exact = self.exact(number, feed)
+                other = self.run_other(watched, feed, exact)
                 table = measure(self.tensors, exact.readings, other.readings, self.rounder(), self.fmt)
                 tables[:] = [tables[0].worst(table)] if tables else [table]
                 reference = self.reference(number)
@@ -268,8 +301,8 @@ class Study:
 
     def _stored_inputs(self, exact: Observed) -> Iterator[tuple[str, Reading]]:
         for name in self.flow.inputs:
-            reading = exact.readings.get(name)
-            if reading is not None:
+            if name in exact.readings:
+                reading = exact.readings[name]
                 sample = self.rounder()(reading.sample, np.zeros(reading.sample.size, np.int64))
                 yield name, reading._replace(sample=sample)
 

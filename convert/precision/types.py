@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import NodeProto
 from onnx.defs import OpSchema
 
 from convert.precision.policy import F32
@@ -16,14 +16,6 @@ TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype")
 def plain_domain(domain: str) -> str:
     """The domain as schemas are asked for: empty for ONNX's own."""
     return "" if domain == "ai.onnx" else domain
-
-
-def bodies_of(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs inside a node: branches and loop bodies."""
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def formals(names: Sequence[str], types: Sequence[str]) -> list[tuple[str, str]]:

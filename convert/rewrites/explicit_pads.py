@@ -1,9 +1,13 @@
-"""``auto_pad`` written out as ``pads``: SAME_LOWER is read as SAME_UPPER by some compilers, and refused by others."""
+"""``auto_pad`` and ``ceil_mode`` written out as ``pads``.
+
+SAME_LOWER is read as SAME_UPPER by some compilers, and refused by others; some give ``ceil_mode`` another shape.
+"""
 
 from __future__ import annotations
 
 from onnx import ModelProto
 
+from convert.lowering.rules.pooling import Window
 from convert.lowering.site import Refuse, Site
 from convert.rewrites.base import Avoided, Rewrite
 from convert.rewrites.nodes import each_node
@@ -12,12 +16,15 @@ OPS = ("AveragePool", "Conv", "LpPool", "MaxPool")
 
 
 def _automatic(site: Site) -> bool:
-    return site.node.op_type in OPS and site.attr("auto_pad", "NOTSET") != "NOTSET"
+    return site.node.op_type in OPS and (site.attr("auto_pad", "NOTSET") != "NOTSET" or bool(site.attr("ceil_mode", 0)))
 
 
 def _explicit(site: Site) -> None:
     """The pads that the attribute stands for; windows and sizes must be fixed unless there are none (VALID)."""
-    mode = site.attr("auto_pad")
+    mode = site.attr("auto_pad", "NOTSET")
+    if mode == "NOTSET":
+        _rounded_up(site)
+        return
     kernel = site.attr("kernel_shape") or list(site.fixed(site.inp(1))[2:])
     rank = len(kernel)
     strides, dilations = (site.attr(name) or [1] * rank for name in ("strides", "dilations"))
@@ -28,6 +35,20 @@ def _explicit(site: Site) -> None:
             small, big = whole // 2, whole - whole // 2
             pads[axis], pads[axis + rank] = (small, big) if mode == "SAME_UPPER" else (big, small)
     site.same(drop=["auto_pad", "ceil_mode"], pads=pads)
+
+
+def _rounded_up(site: Site) -> None:
+    """Padding behind, so that the last window, which begins inside and ends outside, is a whole one.
+
+    What lies outside counts for nothing in MaxPool, and in AveragePool where padding is not counted.
+    """
+    if site.node.op_type not in ("MaxPool", "AveragePool") or site.attr("count_include_pad", 0):
+        raise Refuse("what lies outside would count")
+    window = Window(site)
+    pads = window.ends()
+    if any(pad >= size for pad, size in zip(pads[window.rank :], window.kernel, strict=True)):
+        raise Refuse("the padding would be as wide as the window")
+    site.same(drop=["ceil_mode"], pads=pads)
 
 
 def _total(size: int | None, span: int, stride: int) -> int:
@@ -46,7 +67,10 @@ def run(model: ModelProto, argument: str) -> list[str]:
 
 RULE = Rewrite(
     name="explicit-pads",
-    title="auto_pad as explicit pads",
-    avoids=tuple(Avoided(op=o, attribute="auto_pad", values=("SAME_LOWER", "SAME_UPPER", "VALID")) for o in OPS),
+    title="auto_pad and ceil_mode as explicit pads",
+    avoids=(
+        *(Avoided(op=o, attribute="auto_pad", values=("SAME_LOWER", "SAME_UPPER", "VALID")) for o in OPS),
+        *(Avoided(op=o, attribute="ceil_mode", values=(1,)) for o in ("AveragePool", "MaxPool")),
+    ),
     run=run,
 )

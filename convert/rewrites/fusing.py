@@ -13,8 +13,12 @@ if TYPE_CHECKING:
 
 def fused(model: ModelProto, rules: pattern.RewriteRuleSet, op: str) -> list[str]:
     """Apply rules that write an operator; in place. Says what the new nodes make."""
-    graph = ir.from_proto(model)
-    before = {id(node) for node in graph.graph.all_nodes() if node.op_type == op}
+    try:
+        graph = ir.from_proto(model)
+        before = {id(node) for node in graph.graph.all_nodes() if node.op_type == op}
+    except (RuntimeError, TypeError):
+        # A graph that onnx_ir can't read (nodes out of order, a value made twice) has no pattern to find.
+        return []
     if not rules.apply_to_model(graph):
         return []
     made = [node for node in graph.graph.all_nodes() if node.op_type == op and id(node) not in before]

@@ -14,7 +14,7 @@ from convert.lowering import functions, schemas
 from convert.lowering.engine import all_names, convert_graph, forget_types, info_names, opset_of, walk
 from convert.lowering.facts import Scope, infer, scope_of, subgraphs
 from convert.lowering.held import drop_unused, hold, release
-from convert.lowering.site import Names, Refuse, Site
+from convert.lowering.site import Names, Refuse, Site, as_defined
 
 Rule = Callable[[Site], None]
 Wanted = Callable[[Site], bool]
@@ -55,7 +55,8 @@ def _run(model: ModelProto, treat: Callable[[NodeProto, Scope], list[NodeProto] 
 
     def guarded(node: NodeProto, scope: Scope) -> list[NodeProto]:
         try:
-            result = treat(node, scope)
+            with as_defined(node):
+                result = treat(node, scope)
         except Refuse:
             return [node]
         if result is None:

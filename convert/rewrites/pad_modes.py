@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import ModelProto
 
-from convert.lowering.site import Refuse, Site
+from convert.lowering.site import Refuse, Site, room_for
 from convert.rewrites.base import Avoided, Rewrite
 from convert.rewrites.nodes import each_node
 
@@ -37,6 +37,7 @@ def _by_gather(site: Site) -> None:
 
 
 def _places(mode: str, size: int, before: int, after: int) -> np.ndarray:
+    room_for(before + size + after)
     numbers = np.arange(-before, size + after, dtype=np.int64)
     if mode == "edge":
         return numbers.clip(0, size - 1)

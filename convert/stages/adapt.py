@@ -90,6 +90,7 @@ def adapt_graph(graph: OnnxGraph, options: AdaptOptions, folder: Path) -> OnnxGr
         calibration_count=graph.calibration_count,
         made_by="adapt",
         adapted=tuple(proofs),
+        exporters=graph.exporters,
         notes=tuple(notes),
         files=tuple(sorted((*model_entries(folder, names, graph.files), *carry_samples(graph, folder)))),
         folder=str(folder),

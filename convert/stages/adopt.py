@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper, version_converter
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper, version_converter
 
 from convert.arrays import Array, load_npz
 from convert.constancy import constancy_notes
 from convert.errors import ExportError
 from convert.graphs import (
     MODEL,
+    bodies_of,
     carry_calibration,
     facts,
     graphs_of,
@@ -31,6 +32,8 @@ from convert.graphs import (
     write_samples,
 )
 from convert.lowering import lower
+from convert.lowering.facts import INFERENCE_FAILURES
+from convert.lowering.sound import require_sound
 from convert.normalize import name_nodes, strip_origin
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.ties import write_ties
@@ -52,6 +55,7 @@ def adopt_onnx(loaded: LoadedModel, source: LoadOptions, options: ExportOptions,
     """
     path = Path(source.path).resolve()
     model = read_model(path)
+    require_sound(model)
     notes: list[Note] = []
     model = _in_order(model, notes)
     if options.opset and opset_of(model) != options.opset:
@@ -62,7 +66,7 @@ def adopt_onnx(loaded: LoadedModel, source: LoadOptions, options: ExportOptions,
     feeds, outputs = _reference(loaded, described, folder, notes)
     ties: list[str] = []
     if outputs:
-        _refuse_random(model, folder, feeds)
+        notes += _refuse_random(model, folder, feeds)
         ties = write_ties(model, folder / MODEL, feeds)
         notes += constancy_notes(folder / MODEL, feeds, outputs, [spec.name for spec in described["outputs"]])
     calibration = carry_calibration(loaded, [spec.name for spec in described["inputs"]], folder)
@@ -87,7 +91,7 @@ def _in_order(model: ModelProto, notes: list[Note]) -> ModelProto:
         model.ir_version = onnx.IR_VERSION
     if model.functions:
         notes.append(Note(text=f"inlined {len(model.functions)} local functions"))
-        model = inliner.inline_local_functions(model)
+        model = _inlined(model)
     _dense_weights(model, notes)
     model = _sorted(model, notes)
     model = _raised(model, notes)
@@ -100,28 +104,48 @@ def _in_order(model: ModelProto, notes: list[Note]) -> ModelProto:
     return model
 
 
+def _inlined(model: ModelProto) -> ModelProto:
+    try:
+        return inliner.inline_local_functions(model)
+    except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+        raise ExportError(
+            "CNV-4006",
+            f"the graph can't be put in order: its functions can't be inlined: {str(error).splitlines()[0][:300]}",
+            hint="functions that call each other in a circle, or call what is not there, are no ONNX: export it again",
+        ) from error
+
+
 def _sorted(model: ModelProto, notes: list[Note]) -> ModelProto:
     """Nodes in topological order; onnx's own tools refuse any other."""
-    known = {value.name for value in model.graph.input} | {tensor.name for tensor in model.graph.initializer} | {""}
-    for node in model.graph.node:
-        if any(name not in known for name in node.input):
-            break
-        known.update(node.output)
-    else:
+    node = _out_of_order(model.graph, {""})
+    if node is None:
         return model
     import onnx_ir
 
     notes.append(Note(text="nodes put in topological order", subject=node.name or node.op_type))
-    graph_model = onnx_ir.from_proto(model)
     try:
+        graph_model = onnx_ir.from_proto(model)
         graph_model.graph.sort()
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         raise ExportError(
             "CNV-4006",
             f"the graph can't be put in order: {error}",
             hint="it has a cycle, or a node reads a value that nothing makes; check how the file was written",
         ) from error
     return onnx_ir.to_proto(graph_model)
+
+
+def _out_of_order(graph: GraphProto, outer: set[str]) -> NodeProto | None:
+    """The first node, bodies included, that reads what no node before it makes. ``outer``: names known around it."""
+    known = outer | {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        if any(name not in known for name in node.input):
+            return node
+        for body in bodies_of(node):
+            if (inner := _out_of_order(body, known)) is not None:
+                return inner
+        known.update(node.output)
+    return None
 
 
 def _raised(model: ModelProto, notes: list[Note]) -> ModelProto:
@@ -140,7 +164,7 @@ def _raised(model: ModelProto, notes: list[Note]) -> ModelProto:
     )
     try:
         return version_converter.convert_version(model, RAISED_OPSET)
-    except (RuntimeError, ValueError, version_converter.ConvertError) as error:
+    except (*INFERENCE_FAILURES, version_converter.ConvertError) as error:
         raise ExportError(
             "CNV-4006",
             f"opset {opset} can't be raised to {RAISED_OPSET}: {str(error).splitlines()[0][:200]}",
@@ -161,19 +185,23 @@ def _weights_out_of_inputs(model: ModelProto, notes: list[Note]) -> None:
 def _refuse_training(model: ModelProto) -> None:
     """A node in training mode computes statistics or drops values: never what is meant to be deployed."""
     constants = {tensor.name: tensor for graph in graphs_of(model) for tensor in graph.initializer}
+    constants |= {node.output[0]: item.t for node in nodes_of(model) if node.op_type == "Constant" and node.output
+                  for item in node.attribute if item.name == "value"}  # fmt: skip
     found = [f"{node.op_type} {node.name!r}" for node in nodes_of(model) if _trains(node, constants)]
     if found:
         raise ExportError(
             "CNV-4007",
             f"the graph is in training mode: {', '.join(found[:5])}{' …' if len(found) > 5 else ''}"
-            " (training_mode is set)",
+            " (training_mode is set, or statistics are among the outputs)",
             hint="export the model again after model.eval(); a training-mode graph gives other numbers at each run",
         )
 
 
 def _trains(node: NodeProto, constants: dict[str, TensorProto]) -> bool:
     if node.op_type == "BatchNormalization":
-        return any(item.name == "training_mode" and item.i for item in node.attribute)
+        # Before opset 14 there is no such attribute: outputs beside the first mean training mode.
+        asked = {item.name: item.i for item in node.attribute}
+        return bool(asked["training_mode"]) if "training_mode" in asked else sum(map(bool, node.output)) > 1
     if node.op_type == "Dropout" and len(node.input) > 2:
         tensor = constants.get(node.input[2])
         return tensor is not None and bool(numpy_helper.to_array(tensor).any())
@@ -214,15 +242,21 @@ def _refuse_other_outputs(model: ModelProto) -> None:
         )
 
 
-def _refuse_random(model: ModelProto, folder: Path, feeds: list[dict[str, Array]]) -> None:
-    """Two runs of a graph that draws random numbers must agree, or nothing about it can be proven."""
+def _refuse_random(model: ModelProto, folder: Path, feeds: list[dict[str, Array]]) -> list[Note]:
+    """Two runs of a graph that draws random numbers must agree, or nothing about it can be proven.
+
+    Gives a warning where they agree: a branch that these samples do not take, or a value that no output is made of.
+    """
     found = [f"{node.op_type} {node.name!r}" for node in nodes_of(model) if node.op_type in RANDOM]
     if not found:
-        return
+        return []
     # In one session: each new one may begin with the same seed.
     first, again = run_samples(folder / MODEL, [feeds[0], feeds[0]], exact_settings(folder / MODEL))
     if all(one.tobytes() == other.tobytes() for one, other in zip(first, again, strict=True)):
-        return
+        shown = ", ".join(found[:5])
+        return [
+            Note(level="warning", text=f"{shown} draws random numbers, which the outputs of these samples do not show")
+        ]
     raise ExportError(
         "CNV-4008",
         f"the outputs are random, so nothing can be proven about them: {', '.join(found[:5])}",

@@ -19,6 +19,7 @@ import msgspec
 from artifacts.digest import FileEntry, file_entries
 from artifacts.runner import Finished, one_of, run_process
 from convert.backends import load_backend
+from convert.backends.asking import launcher_fault
 from convert.backends.base import LOG, MODEL_IN, OUT, SOC, Backend, Compiled, Missing, Runner, Toolchain
 from convert.diagnosis.places import place_of
 from convert.errors import CompileFailed, ResourceLimit, ToolchainMissing, UsageError
@@ -83,12 +84,16 @@ def probe_toolchain(options: CompileOptions, environment: Mapping[str, str]) -> 
     """The backend of a request, and its toolchain or what is missing.
 
     Where a launcher is set, the toolchain is on its other side. A backend that can't ask there only says what this
-    machine lacks, and then it is taken on trust.
+    machine lacks, and then it is taken on trust, as long as the launcher can start anything at all.
     """
     backend = load_backend(options.backend)
     told = {"CONVERT_SOC": options.soc, "CONVERT_LAUNCHER": shlex.join(options.launcher)}
     seen = {**environment, **{name: text for name, text in told.items() if text}}
     found = backend.probe(find_target(options.target), seen)
+    if isinstance(found, Missing) and options.launcher and (fault := launcher_fault(options.launcher)):
+        words = shlex.join(options.launcher)
+        hint = "run it by hand with `echo hello` behind it: it must run that where the toolkit is, and print it"
+        found = Missing(name=found.name, reason=f"the launcher `{words}` does not work: {fault}", hint=hint, asked=True)
     if isinstance(found, Missing) and options.launcher and not found.asked:
         assumed = backend.assumed()
         found = Toolchain(

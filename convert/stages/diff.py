@@ -11,7 +11,7 @@ from convert.arrays import Array, load_npz
 from convert.compare import compare_outputs, fold
 from convert.errors import UsageError
 from convert.stages.diff_options import DiffOptions, DiffResult, Side
-from convert.stages.diff_report import report_of
+from convert.stages.diff_report import pair_outputs, report_of, swapped
 from convert.user_metrics import load_metrics
 
 ZIP = b"PK\x03\x04"
@@ -49,22 +49,14 @@ def _holds_arrays(path: Path) -> bool:
 
 def _compare_stored(left: Path, right: Path, metrics: Sequence[str]) -> DiffResult:
     ours, theirs = _read(left), _read(right)
-    reference, candidate, names = _pair(ours, theirs)
+    reference, candidate, names = pair_outputs(ours, theirs)
     compared = compare_outputs(reference, candidate, names, candidate_names=names, user=load_metrics(metrics))
     sides = [
         Side(path=str(path), sha256=sha256_file(path), format="npz", outputs=tuple(arrays))
         for path, arrays in ((left, ours), (right, theirs))
     ]
-    return DiffResult(left=sides[0], right=sides[1], report=report_of(fold([compared]), sides[0], sides[1]))
-
-
-def _pair(ours: dict[str, Array], theirs: dict[str, Array]) -> tuple[list[Array | None], list[Array | None], list[str]]:
-    """Reference, candidate and name of each output: by name where one side has all of the other's."""
-    if ours.keys() <= theirs.keys() or theirs.keys() <= ours.keys():
-        names = [*ours, *(name for name in theirs if name not in ours)]
-        return [ours.get(name) for name in names], [theirs.get(name) for name in names], names
-    names = [*ours, *list(theirs)[len(ours) :]]
-    return [*ours.values()], [*theirs.values()], names
+    report = report_of(fold([compared]), sides[0], sides[1], swapped(reference, candidate, names))
+    return DiffResult(left=sides[0], right=sides[1], report=report)
 
 
 def _read(path: Path) -> dict[str, Array]:

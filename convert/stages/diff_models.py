@@ -20,7 +20,7 @@ from convert.loading.sniff import identify
 from convert.measure import fingerprint
 from convert.stages.adopt import adopt_onnx
 from convert.stages.diff_options import DiffOptions, DiffResult, Side
-from convert.stages.diff_report import report_of
+from convert.stages.diff_report import pair_outputs, report_of, swapped
 from convert.stages.load import load_model
 from convert.user_metrics import load_metrics
 from convert.values import ExportOptions, LoadedModel, LoadOptions
@@ -39,21 +39,26 @@ def compare_models(options: DiffOptions, folder: Path) -> DiffResult:
     right = load_model(options_b, folder / "b")
     theirs, their_names = _outputs(right, options_b, folder / "b")
     user = load_metrics(options.metrics)
+    paired = (pair_outputs(_arrays(a, our_names), _arrays(b, their_names)) for a, b in zip(ours, theirs, strict=True))
     compared = (
-        compare_outputs(_arrays(a), _arrays(b), our_names, candidate_names=their_names, user=user)
-        for a, b in zip(ours, theirs, strict=True)
+        compare_outputs(reference, candidate, names, candidate_names=names, user=user)
+        for reference, candidate, names in paired
     )
     comparison = fold(compared, inputs_differ=_differ(left))
+    first = pair_outputs(_arrays(ours[0], our_names), _arrays(theirs[0], their_names)) if ours else ([], [], [])
     sides = [
         Side(path=source.path, sha256=model.parent, format=model.format, outputs=names)
         for source, model, names in ((options.left, left, our_names), (options.right, right, their_names))
     ]
-    return DiffResult(left=sides[0], right=sides[1], report=report_of(comparison, sides[0], sides[1], left.notes))
+    report = report_of(comparison, sides[0], sides[1], left.notes + swapped(*first))
+    return DiffResult(left=sides[0], right=sides[1], report=report)
 
 
-def _arrays(path: Path) -> list[Array]:
-    """Stored outputs in order; their names are their positions."""
-    return [*load_npz(path).values()]
+def _arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
+    """Stored outputs in order, by name; two of one name keep their places as names."""
+    arrays = [*load_npz(path).values()]
+    known = names if len(set(names)) == len(names) == len(arrays) else [str(place) for place in range(len(arrays))]
+    return dict(zip(known, arrays, strict=True))
 
 
 def _differ(loaded: LoadedModel) -> bool:

@@ -1,37 +1,59 @@
 """export: ``LoadedModel ─▶ OnnxGraph``, checked against torch right away.
 
-A torch model is exported by ``dynamo`` (modules and exported programs) or ``torchscript`` (archives, and as the
-fallback). Each attempt is run on ONNX Runtime beside torch, on every sample and on a second size of each symbolic
-dimension; the first exporter whose numbers are right is taken, and what was wrong with the others is noted.
+A torch model is exported by ``dynamo`` (modules and exported programs) or ``torchscript`` (archives, and modules too).
+Each attempt is run on ONNX Runtime beside torch: on every sample, on a second size of each symbolic dimension, and on
+inputs that bring out known silent faults. Where one of those can concern the graph in hand
+(``convert.exporter_faults``), both exporters are judged; the first whose numbers are right is taken, and every verdict
+is kept.
 An ONNX model is adopted: brought into the form that every later stage relies on (``convert.stages.adopt``).
 """
 
 from __future__ import annotations
 
-import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from onnx import ModelProto
 
 from convert.arrays import Array, load_npz
 from convert.constancy import constancy_notes
 from convert.errors import ExportError, LoadError, UsageError
-from convert.graphs import MODEL, carry_calibration, facts, model_entries, opset_of, write_model, write_samples
+from convert.exporter_faults import concerning
+from convert.graphs import (
+    EXTERNAL_FROM,
+    MODEL,
+    carry_calibration,
+    facts,
+    model_entries,
+    opset_of,
+    write_model,
+    write_samples,
+)
 from convert.loading.torch_models import Call, OpenModel, open_model, sample_calls
 from convert.lowering import LoweringRefused, lower
 from convert.normalize import NameMismatch, normalize_export
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.proof import departures
 from convert.stages.adopt import adopt_onnx
+from convert.stages.exporters import Attempt, Probing, best_of, feed_of, told
 from convert.ties import TieCount, write_ties
-from convert.torch_export import ExporterFailed, TorchRun, export_with, probes, run_torch, second_size, tidy
-from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGraph
+from convert.torch_export import ExporterFailed, Route, TorchRun, export_with, run_torch, second_size, tidy
+from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGraph, moved
 
 EXPORTERS = {"torchscript": ("torchscript",), "exported_program": ("dynamo",)}
-OWN_OPSET = {"dynamo": 18, "torchscript": 17}
+DETOURS = (
+    ("masked-rows", Route("dynamo", asked=23)),
+    ("frozen-branch", Route("torchscript", detour="script")),
+    ("repeated-index", Route("dynamo", detour="program")),
+    ("floor-division", Route("dynamo", detour="program")),
+)
+"""Ways around a silent fault, tried where no exporter is right. From opset 23 on dynamo writes attention as one
+operator; a script keeps the branches that a trace freezes; dynamo is right where the other loses an addition."""
+OWN_OPSET: dict[str, int] = {"dynamo": 18, "torchscript": 17}
 """The opset at which each exporter is at its best: dynamo's own, and the last before Reduce and Split changed."""
 
 
@@ -48,72 +70,64 @@ def export_graph(loaded: LoadedModel, source: LoadOptions, options: ExportOption
     second = second_size(loaded, calls)
     runs = [_run(model, call) for call in calls] + [_run(model, call, another_size=True) for call in second]
     _refuse_without_numbers(runs[0])
-    return _first_right(model, loaded, _Samples(calls + second, runs), options, folder)
+    job = _Job(model, loaded, calls + second, runs, options, folder)
+    attempts = _attempts(job, _routes(loaded, options))
+    chosen = best_of(attempts)
+    if chosen is None:
+        _refuse_state(model, job)
+        raise _refused([one.refusal for one in attempts])
+    return _settled(told(chosen, attempts, _unjudged(loaded, options, attempts)), folder)
 
 
-def _first_right(
-    model: OpenModel, loaded: LoadedModel, samples: _Samples, options: ExportOptions, folder: Path
-) -> OnnxGraph:
-    """The graph of the first exporter that gives torch's numbers on the samples, and on the probes where one does."""
-    exporters = _exporters(loaded, options)
-    probing = _Probing(model, loaded, samples.calls[0]) if len(exporters) > 1 else None
-    refusals: list[str] = []
-    for last, exporter in enumerate(exporters, start=1):
-        try:
-            graph = _attempt(exporter, model, loaded, samples, options, folder, refusals)
-        except (ExporterFailed, SessionFailed, NameMismatch) as failure:
-            refusals.append(f"{exporter}: {failure}")
-            continue
-        fault = probing.fault_of(graph) if probing else ""
-        if not fault:
-            return graph
-        if last == len(exporters):
-            warning = Note(level="warning", text=f"right on the samples, but {fault}; no exporter is right there")
-            return msgspec.structs.replace(graph, notes=(warning, *graph.notes))
-        refusals.append(f"{exporter}: right on the samples, but {fault}")
-    if probing and len(refusals) > 1 and "right on the samples" in refusals[0]:
-        # The second could not do it at all: the first, which is right on the samples, is better than nothing.
-        graph = _attempt(exporters[0], model, loaded, samples, options, folder, refusals[1:])
-        warning = Note(level="warning", text=refusals[0])
-        return msgspec.structs.replace(graph, notes=(warning, *graph.notes))
-    _refuse_state(model, samples)
-    raise _refused(refusals)
+@dataclass(frozen=True)
+class _Job:
+    """A model to export, the calls that every export of it is checked with, and what torch gave for each."""
+
+    model: OpenModel
+    loaded: LoadedModel
+    calls: list[Call]
+    runs: list[TorchRun]
+    options: ExportOptions
+    folder: Path
 
 
-def _refuse_state(model: OpenModel, samples: _Samples) -> None:
+def _attempts(job: _Job, routes: Sequence[Route]) -> list[Attempt]:
+    """Exports in order of preference, until one is right that no known silent fault of its exporter can concern."""
+    probing = Probing(job.model, job.loaded, job.calls[0])
+    attempts: list[Attempt] = []
+    for route in routes:
+        attempts.append(_attempt(route, job))
+        probing.judge(attempts)
+        if attempts[-1].right and not attempts[-1].faults and job.options.exporter != "both":
+            return attempts
+    for fault, route in DETOURS:
+        concerned = any(fault == one.name for attempt in attempts for one in attempt.faults)
+        served = job.options.exporter in ("auto", "both", route.exporter)
+        able = route.detour != "program" or job.loaded.format == "torchscript"
+        if concerned and served and able and not any(one.right for one in attempts):
+            attempts.append(_attempt(route, job))
+            probing.judge(attempts)
+    return attempts
+
+
+def _settled(graph: OnnxGraph, folder: Path) -> OnnxGraph:
+    """The chosen attempt's files in the stage's own folder, and nothing of the others."""
+    for path in list(Path(graph.folder).iterdir()):
+        path.rename(folder / path.name)
+    for name in {Path(graph.folder).name, *(path.name for path in folder.glob("attempt-*"))}:
+        shutil.rmtree(folder / name, ignore_errors=True)
+    return moved(graph, folder)
+
+
+def _refuse_state(model: OpenModel, job: _Job) -> None:
     """Before an exporter is blamed: a model that keeps state between calls gives other numbers by itself."""
-    again = run_torch(model, samples.calls[0]).outputs
-    if any(one.tobytes() != other.tobytes() for one, other in zip(samples.runs[0].outputs, again, strict=True)):
+    again = run_torch(model, job.calls[0]).outputs
+    if any(one.tobytes() != other.tobytes() for one, other in zip(job.runs[0].outputs, again, strict=True)):
         raise LoadError(
             "CNV-3040",
             "the model gives another answer when it is run again on the same inputs: it keeps state between calls",
             hint="pass the state in as an input and out as an output; a graph has no memory of earlier calls",
         )
-
-
-class _Probing:
-    """Trying exported graphs on calls that bring out known silent faults; what the model refuses is left out."""
-
-    def __init__(self, model: OpenModel, loaded: LoadedModel, call: Call) -> None:
-        self._loaded = loaded
-        self._runs: list[tuple[str, Call, TorchRun]] = []
-        for what, probe in probes(loaded, call):
-            with contextlib.suppress(ExporterFailed):
-                self._runs.append((what, probe, run_torch(model, probe)))
-
-    def fault_of(self, graph: OnnxGraph) -> str:
-        """Where a graph departs from torch; empty where it gives torch's numbers on every probe."""
-        wanted = [spec.name for spec in graph.inputs]
-        for what, probe, run in self._runs:
-            try:
-                outputs = run_samples(
-                    graph.model_path, [_feed(wanted, self._loaded, probe)], exact_settings(graph.model_path)
-                )
-            except SessionFailed as failure:
-                return f"it fails on {what}: {failure}"
-            if departed := departures(run.names, [run.outputs], outputs):
-                return f"it gives other numbers than torch on {what}: {departed[0]}"
-        return ""
 
 
 def _refuse_without_numbers(run: TorchRun) -> None:
@@ -146,63 +160,78 @@ def _run(model: OpenModel, call: Call, *, another_size: bool = False) -> TorchRu
         ) from failure
 
 
-class _Samples:
-    """The calls that the export is checked with, and what torch gave for each."""
-
-    def __init__(self, calls: list[Call], runs: list[TorchRun]) -> None:
-        self.calls = calls
-        self.runs = runs
-
-
-def _exporters(loaded: LoadedModel, options: ExportOptions) -> tuple[str, ...]:
+def _routes(loaded: LoadedModel, options: ExportOptions) -> tuple[Route, ...]:
     able = EXPORTERS.get(loaded.format, ("dynamo", "torchscript"))
-    if options.exporter == "auto":
-        return able
+    if options.exporter in ("auto", "both"):
+        return tuple(map(Route, able))
     if options.exporter not in able:
         raise ExportError(
             "CNV-4003",
             f"the {options.exporter} exporter can't take a model in the format {loaded.format}",
             hint=f"leave --exporter out, or use --exporter {able[0]}",
         )
-    return (options.exporter,)
+    return (Route(options.exporter),)
 
 
-def _attempt(
-    exporter: str,
-    model: OpenModel,
-    loaded: LoadedModel,
-    samples: _Samples,
-    options: ExportOptions,
-    folder: Path,
-    refusals: list[str],
-) -> OnnxGraph:
-    opset = _opset_for(exporter, options)
+def _unjudged(loaded: LoadedModel, options: ExportOptions, attempts: Sequence[Attempt]) -> list[tuple[str, str]]:
+    """The exporters that were not tried, each with why; empty where it could have told nothing."""
+    able = EXPORTERS.get(loaded.format, ("dynamo", "torchscript"))
+    tried = {one.exporter for one in attempts}
+    why = {name: "" for name in able if name not in tried}
+    if options.exporter not in ("auto", "both"):
+        why = dict.fromkeys(why, f"--exporter {options.exporter}")
+    return [
+        *why.items(),
+        *((name, f"it can't take a model in the format {loaded.format}") for name in OWN_OPSET if name not in able),
+    ]
+
+
+def _attempt(route: Route, job: _Job) -> Attempt:
+    """Export one way, and judge what comes out on every sample."""
+    attempt = Attempt(exporter=route.name, opset=0)
+    try:
+        _made(attempt, route, job)
+    except (ExporterFailed, SessionFailed, NameMismatch) as failure:
+        attempt.graph, attempt.failure = None, str(failure)
+    return attempt
+
+
+def _made(attempt: Attempt, route: Route, job: _Job) -> None:
+    folder = job.folder / f"attempt-{route.exporter}-{route.asked}{route.detour}"
     raw = folder / "raw"
-    raw.mkdir(exist_ok=True)
-    call, plain = samples.calls[0], samples.runs[0].plain
-    proto = export_with(exporter, model, loaded, call, opset, folder=raw, plain=plain)
-    normalize_export(proto, loaded.inputs, samples.runs[0].names)
+    raw.mkdir(parents=True)
+    loaded, names = job.loaded, job.runs[0].names
+    opset = route.asked or _opset_for(route.exporter, job.options)
+    exported = export_with(route, job.model, loaded, job.calls[0], opset, folder=raw, plain=job.runs[0].plain)
+    attempt.faults = concerning(route.exporter, exported)
+    proto = exported.proto
+    normalize_export(proto, loaded.inputs, names)
     reached = opset_of(proto)
-    if options.opset and reached != options.opset:
-        proto = _brought_to(proto, options.opset)
-    names = write_model(proto, folder, weights_from=raw)
+    wanted = job.options.opset or (OWN_OPSET[route.exporter] if route.asked else 0)
+    if wanted and reached != wanted:
+        proto = _brought_to(proto, wanted)
+    written = write_model(proto, folder, weights_from=raw, inline_below=EXTERNAL_FROM)
     tidy(raw)
+    attempt.opset = opset_of(proto)
     described = facts(proto)
-    feeds = [_feed([spec.name for spec in described["inputs"]], loaded, call) for call in samples.calls]
+    feeds = [feed_of([spec.name for spec in described["inputs"]], loaded, call) for call in job.calls]
     outputs = run_samples(folder / MODEL, feeds, exact_settings(folder / MODEL))
     ties = write_ties(proto, folder / MODEL, feeds)
-    count = _check_against_torch(samples.runs, outputs, [load_npz(folder / name) for name in ties])
+    count = TieCount(names)
+    if departed := _departed(job.runs, outputs, [load_npz(folder / name) for name in ties], count):
+        attempt.wrong = True
+        raise ExporterFailed(f"ONNX Runtime gives other numbers than torch: {departed}")
     calibration = carry_calibration(loaded, [spec.name for spec in described["inputs"]], folder)
-    files = model_entries(folder, [*names, *write_samples(folder, feeds, outputs), *ties, *calibration])
-    notes = [*constancy_notes(folder / MODEL, feeds, outputs, samples.runs[0].names), *count.notes("torch")]
-    notes += [*_notes(loaded, samples, described, refusals, exporter, reached)]
-    return OnnxGraph(
+    files = model_entries(folder, [*written, *write_samples(folder, feeds, outputs), *ties, *calibration])
+    notes = [*constancy_notes(folder / MODEL, feeds, outputs, names), *count.notes("torch")]
+    notes += _notes(job, described, route, reached)
+    attempt.graph = OnnxGraph(
         parent=loaded.digest,
         stage="export",
         dims=loaded.dims,
         sample_count=len(feeds),
         calibration_count=len(calibration),
-        made_by=exporter,
+        made_by=route.exporter,
         notes=tuple(notes),
         files=files,
         folder=str(folder),
@@ -223,35 +252,19 @@ def _brought_to(proto: ModelProto, opset: int) -> ModelProto:
         raise ExporterFailed(f"asked for opset {opset}, made {opset_of(proto)}: {refused}") from refused
 
 
-def _feed(wanted: list[str], loaded: LoadedModel, call: Call) -> dict[str, Array]:
-    """The inputs that the graph kept, by name; leaves of a call come in the order of the signature."""
-    leaves = {spec.name: leaf for spec, leaf in zip(loaded.inputs, call.leaves(), strict=True)}
-    missing = [name for name in wanted if name not in leaves]
-    if missing:
-        raise ExporterFailed(f"the graph has inputs that the model does not have: {', '.join(missing)}")
-    return {name: leaves[name] for name in wanted}
+def _departed(runs: list[TorchRun], outputs: list[list[Array]], ties: list[dict[str, Array]], count: TieCount) -> str:
+    return "; ".join(departures(runs[0].names, [run.outputs for run in runs], outputs, ties, count))
 
 
-def _check_against_torch(runs: list[TorchRun], outputs: list[list[Array]], ties: list[dict[str, Array]]) -> TieCount:
-    count = TieCount(runs[0].names)
-    if departed := departures(runs[0].names, [run.outputs for run in runs], outputs, ties, count):
-        raise ExporterFailed(f"ONNX Runtime gives other numbers than torch: {'; '.join(departed)}")
-    return count
-
-
-def _notes(
-    loaded: LoadedModel, samples: _Samples, described: dict[str, Any], refusals: list[str], exporter: str, opset: int
-) -> list[Note]:
-    notes = [Note(text=f"exported by {exporter} at opset {opset}")]
-    if refusals:
-        notes.append(Note(level="warning", text=f"fell back to the {exporter} exporter: {' | '.join(refusals)}"))
+def _notes(job: _Job, described: dict[str, Any], route: Route, reached: int) -> list[Note]:
+    notes = [Note(text=f"exported by {route.exporter} at opset {reached}")]
     kept = {spec.name for spec in described["inputs"]}
     notes += [
         Note(level="warning", text="the model does not use this input; the graph does not have it", subject=spec.name)
-        for spec in loaded.inputs
+        for spec in job.loaded.inputs
         if spec.name not in kept
     ]
-    notes += [Note(text=text) for text in samples.runs[0].left_out]
+    notes += [Note(text=text) for text in job.runs[0].left_out]
     return notes
 
 

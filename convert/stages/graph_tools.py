@@ -13,6 +13,7 @@ from convert.graphs import op_counts, opset_of, read_model
 from convert.loading.onnx_files import outline_onnx
 from convert.loading.sniff import identify
 from convert.lowering import Finding, lint, lower
+from convert.lowering.sound import require_sound
 from convert.rewrites import Applied, Undone, rewrite
 
 
@@ -32,12 +33,14 @@ class GraphChange(msgspec.Struct, frozen=True, kw_only=True):
 def lower_file(path: str, opset: int, out: str) -> GraphChange:
     """Bring an ONNX file to another opset. Raises LoweringRefused (CNV-4101) with every node that has no equivalent."""
     model = _read(path)
+    require_sound(model)
     return _written(path, out, model, lower(model, opset))
 
 
 def rewrite_file(path: str, names: tuple[str, ...], out: str) -> GraphChange:
     """Apply rewrites by name, each proven with ONNX Runtime. Raises ExportError CNV-4111 for an unknown name."""
     model = _read(path)
+    require_sound(model)
     result = rewrite(model, names, folder=str(Path(path).parent))
     return _written(path, out, model, result.model, applied=result.applied, undone=result.undone)
 

@@ -6,6 +6,7 @@ ONNX                                               ─▶ signature read, extern
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,8 +40,8 @@ def load_model(options: LoadOptions, folder: Path) -> LoadedModel:
     """
     texts, dims = parse_inputs(options.inputs), parse_dims(options.dims)
     file = identify(Path(options.path))
-    given = read_samples(options.samples) if options.samples else []
-    calibration = read_samples(options.calibration) if options.calibration else []
+    given = _developed(read_samples(options.samples), options.preprocess) if options.samples else []
+    calibration = _developed(read_samples(options.calibration), options.preprocess) if options.calibration else []
     if file.format == "onnx":
         loaded = _load_onnx(file, given, texts, dims, seed=options.seed, folder=folder)
         feeds = onnx_feeds(loaded.inputs, calibration, texts, dims, options.seed).feeds if calibration else []
@@ -48,6 +49,22 @@ def load_model(options: LoadOptions, folder: Path) -> LoadedModel:
     if file.container == "zip":
         check_sums(Path(file.path), file.bytes)
     return _load_torch(file, options, given, texts, dims, calibration=calibration, folder=folder)
+
+
+def _developed(given: Sequence[Given], preprocess: str) -> list[Given]:
+    """The samples, where images are preprocessed by the artifact: 8-bit images as the floats that they become."""
+    if not preprocess:
+        return list(given)
+    from convert.backends.preprocess import developed
+
+    made = []
+    for sample in given:
+        named = developed(sample.named, preprocess) if sample.named is not None else None
+        # Arguments of a call have no names: an image is told by its form alone.
+        places = developed({str(place): arg for place, arg in enumerate(sample.args)}, preprocess)
+        kwargs = developed(sample.kwargs, preprocess)
+        made.append(dataclasses.replace(sample, named=named, args=tuple(places.values()), kwargs=kwargs))
+    return made
 
 
 def _with_calibration(loaded: LoadedModel, feeds: Sequence[dict[str, Array]], folder: Path) -> LoadedModel:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from convert.backends.base import Missing
+from convert.errors import CompileFailed
 from convert.stages.compile import prepare_folder, probe_toolchain, runner_for, with_soc
 from convert.values import CheckedGraph, CompileOptions, OnnxGraph
 from op_registry.targets import find_target
@@ -20,7 +21,8 @@ from op_registry.values import Judged
 def precheck_graph(graph: OnnxGraph, checked: CheckedGraph, options: CompileOptions, folder: Path) -> CheckedGraph:
     """Ask the toolkit of this machine which nodes it refuses. Without a toolkit, or such a question, nothing changes.
 
-    Raises :class:`UsageError` where the backend can't make a plan of the options.
+    Raises :class:`UsageError` where the backend can't make a plan of the options, :class:`CompileFailed` CNV-7301 where
+    the toolkit answers nothing.
     """
     backend, found = probe_toolchain(options, os.environ)
     ask = getattr(backend, "precheck", None)
@@ -30,7 +32,30 @@ def precheck_graph(graph: OnnxGraph, checked: CheckedGraph, options: CompileOpti
     folder.mkdir(parents=True, exist_ok=True)
     prepare_folder(graph, plan, folder)
     told = ask(plan, graph, folder, runner_for(options.timeout, folder, options.launcher, options.compilers))
-    return msgspec.structs.replace(joined(checked, told.judged), folder=str(folder))
+    if not told.ran:
+        raise CompileFailed(
+            "CNV-7301",
+            f"the toolkit gave no word on the operators: {told.failure}",
+            hint="nothing else stops for it: the support data stand, and compiling tells; --option precheck=no",
+        )
+    return msgspec.structs.replace(joined(checked, in_graph(told.judged, graph)), folder=str(folder))
+
+
+def in_graph(refused: tuple[Judged, ...], graph: OnnxGraph) -> tuple[Judged, ...]:
+    """Refusals with the names that the nodes have in the graph, and their modules in the PyTorch model."""
+    if not refused:
+        return ()
+    from convert.diagnosis.names import real_names
+    from convert.graphs import nodes_of, read_model
+    from op_registry.graph import module_path
+
+    nodes = {node.name: node for node in nodes_of(read_model(graph.model_path)) if node.name}
+    found = []
+    for one in refused:
+        name = next(iter(real_names((one.node,), set(nodes))), one.node)
+        module = module_path(nodes[name]) if name in nodes else ""
+        found.append(msgspec.structs.replace(one, node=name, module=module or ""))
+    return tuple(found)
 
 
 def joined(checked: CheckedGraph, refused: tuple[Judged, ...]) -> CheckedGraph:

@@ -65,6 +65,8 @@ def quantize_graph(graph: OnnxGraph, options: QuantizeOptions, folder: Path) -> 
         sample_count=graph.sample_count,
         calibration_count=graph.calibration_count,
         made_by="quantize",
+        adapted=graph.adapted,
+        exporters=graph.exporters,
         notes=tuple(notes),
         files=tuple(sorted((*model_entries(folder, names), *carry_samples(graph, folder)))),
         folder=str(folder),

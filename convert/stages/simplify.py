@@ -14,9 +14,11 @@ from typing import Any, Literal, cast
 
 from onnx import ModelProto
 
-from convert.bigmodel import hide_weights, show_weights
+from convert.bigmodel import external_tensors, hide_weights, show_weights
 from convert.graphs import (
+    EXTERNAL_FROM,
     MODEL,
+    WEIGHTS,
     carry_samples,
     facts,
     input_specs,
@@ -27,6 +29,8 @@ from convert.graphs import (
     read_samples,
     write_model,
 )
+from convert.inline import MAPPED_FROM, load_weight, operands_only, skeleton
+from convert.loading.wire import WireError
 from convert.normalize import name_nodes, strip_origin
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.proof import departures
@@ -64,7 +68,8 @@ def simplify_graph(graph: OnnxGraph, options: SimplifyOptions, folder: Path) -> 
     for name, arguments in LADDER if options.mode == "full" else LADDER[1:]:
         try:
             simplified = _simplified(graph, options, arguments)
-            names = write_model(simplified, folder, weights_from=Path(graph.folder))
+            inline = 0 if WEIGHTS in _names(graph) else EXTERNAL_FROM
+            names = write_model(simplified, folder, weights_from=Path(graph.folder), inline_below=inline)
             _prove(graph, simplified, options, folder)
         except (Rejected, SessionFailed) as rejection:
             reasons.append(f"{name}: {rejection}")
@@ -75,9 +80,11 @@ def simplify_graph(graph: OnnxGraph, options: SimplifyOptions, folder: Path) -> 
 
 def _simplified(graph: OnnxGraph, options: SimplifyOptions, arguments: dict[str, Any]) -> ModelProto:
     onnxsim = _onnxsim()
-    model = read_model(graph.model_path)
+    model, inline = _read(graph)
     hidden = None
-    if graph.weight_bytes >= options.big_model or any(entry.name.endswith(".data") for entry in graph.files):
+    if inline:
+        hidden = hide_weights(model, threshold=sys.maxsize)
+    elif graph.weight_bytes >= options.big_model or any(entry.name.endswith(".data") for entry in graph.files):
         hidden = hide_weights(model, threshold=HIDE_FROM)
     try:
         simplified, _ = onnxsim.simplify(model, check_n=0, tensor_size_threshold=FOLD_LIMIT, **arguments)
@@ -88,6 +95,29 @@ def _simplified(graph: OnnxGraph, options: SimplifyOptions, arguments: dict[str,
     strip_origin(simplified)
     name_nodes(simplified)
     return cast(ModelProto, simplified)
+
+
+def _read(graph: OnnxGraph) -> tuple[ModelProto, bool]:
+    """The graph's proto, and whether big weights inside its file were left there, as references.
+
+    That is done where no pass could do anything with them: see :func:`operands_only`.
+    """
+    path = graph.model_path
+    if not MAPPED_FROM <= path.stat().st_size < EXTERNAL_FROM or any(name.endswith(".data") for name in _names(graph)):
+        return read_model(path), False
+    try:
+        model = ModelProto.FromString(skeleton(path, threshold=HIDE_FROM))
+    except WireError:
+        return read_model(path), False
+    left = operands_only(model)
+    for tensor in external_tensors(model):
+        if tensor.name not in left:
+            load_weight(tensor, path.parent)
+    return model, True
+
+
+def _names(graph: OnnxGraph) -> list[str]:
+    return [entry.name for entry in graph.files]
 
 
 UNUSED = ("torch", "sympy")
@@ -140,6 +170,7 @@ def _changed(
         sample_count=graph.sample_count,
         calibration_count=graph.calibration_count,
         made_by="onnxsim",
+        exporters=graph.exporters,
         notes=tuple(notes),
         files=tuple(sorted((*model_entries(folder, names, graph.files), *carry_samples(graph, folder)))),
         folder=str(folder),
@@ -164,6 +195,7 @@ def _kept(graph: OnnxGraph, reason: str, folder: Path) -> OnnxGraph:
         sample_count=graph.sample_count,
         calibration_count=graph.calibration_count,
         made_by=graph.made_by,
+        exporters=graph.exporters,
         notes=(Note(level=level, text=f"kept unsimplified: {reason}"),),
         files=linked_graph(graph, folder),
         folder=str(folder),

@@ -453,7 +453,7 @@ def test_an_artifact_that_prepares_images_is_fed_the_pixels_behind_the_samples(c
     assert done.failure == ""
     answer = ran(graph, artifact, done, tmp_path / "run", sample)
     assert isinstance(answer, Ran), answer
-    assert np.allclose(next(answer.outputs)[0], np.maximum(sample["image"], 0), atol=1e-5)
+    assert np.allclose(next(answer.outputs)[0], np.maximum(sample["image"], 0), atol=2e-3)
     assert answer.notes == ()
 
 

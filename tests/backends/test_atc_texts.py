@@ -95,14 +95,14 @@ def test_pixels_survive_the_way_to_the_model_and_back(pixels, image, numbers, sc
     assert np.array_equal(image_of(model_values(pixels, how), how), pixels)
 
 
-def test_the_mean_goes_where_fractions_are_taken():
+def test_the_whole_part_of_a_mean_and_its_rest_go_where_each_is_taken():
     text = '{"mean": [0.5], "std": [0.25], "scale": 255, "image": "bgr", "model": "rgb"}'
     files, faults = aipp_files(graph_for(model_of(IMAGE)), text)
     lines = [line.strip() for line in files["aipp.cfg"].splitlines()]
-    assert "min_chn_0: 127.5" in lines
+    assert "mean_chn_0: 127" in lines
+    assert "min_chn_0: 0.5" in lines
     assert "var_reci_chn_2: 0.0156862745" in lines
     assert "rbuv_swap_switch: true" in lines
-    assert not any(line.startswith("mean_chn") for line in lines)
     assert faults == []
 
 

@@ -11,7 +11,8 @@ import onnx
 import pytest
 from migraphx_requests import DOUBLES, tiny_model
 
-PROGRAMS = {"migraphx-driver": "driver.py", "rocminfo": "rocminfo.py", "hy-smi": "hy_smi.py"}
+PROGRAMS = {"migraphx-driver": "driver.py", "rocminfo": "rocminfo.py"}
+HYGON = ("gfx926", "gfx928", "gfx936", "gfx938")
 
 
 def script(path: Path, words: str) -> None:
@@ -29,6 +30,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
         (root / "lib").mkdir(exist_ok=True)
         for name, file in PROGRAMS.items():
             script(root / "bin" / name, f"{sys.executable} {DOUBLES / file}")
+        if arch in HYGON:
+            script(root / "bin" / "hy-smi", f"{sys.executable} {DOUBLES / 'hy_smi.py'}")
         script(root / "bin" / "python3", sys.executable)
         if module and not (root / "lib" / "migraphx.py").exists():
             (root / "lib" / "migraphx.py").symlink_to(DOUBLES / "module.py")

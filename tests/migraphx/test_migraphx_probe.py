@@ -10,7 +10,7 @@ import pytest
 from migraphx_requests import BACKEND
 
 from convert.backends.base import Missing, Toolchain
-from convert.backends.migraphx.probing import cards_of_hy_smi, cards_of_rocminfo, find_cards, probe
+from convert.backends.migraphx.probing import probe
 from op_registry.targets import find_target
 
 
@@ -76,21 +76,36 @@ def test_a_hygon_card_needs_the_driver_of_dtk(machine) -> None:
 def test_hy_smi_tells_the_card_where_rocminfo_is_missing(machine) -> None:
     root = machine("4.0.0", arch="gfx928")
     (root / "bin" / "rocminfo").unlink()
-    assert find_cards({**os.environ}) == {"gfx928": "K100_AI"}
+    toolchain = found("K100_AI")
+    assert isinstance(toolchain, Toolchain)
+    assert (toolchain.details["arch"], toolchain.details["card"]) == ("gfx928", "K100_AI")
 
 
-def test_cards_are_the_agents_that_are_gpus() -> None:
-    text = (
-        "Agent 1\n  Name:  AMD EPYC\n  Marketing Name: AMD EPYC\n  Device Type: CPU\n"
-        "Agent 2\n  Name:  gfx942\n  Marketing Name: AMD Instinct MI300X\n  Device Type: GPU\n"
-        "  ISA Info:\n      Name:  amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-\n"
-    )
-    assert cards_of_rocminfo(text) == {"gfx942": "AMD Instinct MI300X"}
-    unnamed = "Agent 1\n  Name:  gfx928\n  Marketing Name:  \n  Device Type:  GPU\n"
-    assert cards_of_rocminfo(unnamed) == {"gfx928": ""}
-    assert cards_of_rocminfo("ROCk module is NOT loaded, possibly no GPU devices") == {}
-    assert cards_of_hy_smi("WARNING\nnot json {") == {}
-    assert cards_of_hy_smi("[]") == {}
+def test_rocminfo_tells_a_hygon_card_where_hy_smi_is_missing(machine) -> None:
+    root = machine("4.0.0", arch="gfx936")
+    (root / "bin" / "hy-smi").unlink()
+    toolchain = found("BW1000")
+    assert isinstance(toolchain, Toolchain) and toolchain.details["card"] == "BW1000"
+
+
+def test_the_architectures_alone_tell_a_card_without_a_name(machine) -> None:
+    root = machine(arch="gfx90a")
+    (root / "bin" / "rocminfo").unlink()
+    (root / "bin" / "rocm_agent_enumerator").write_text("#!/bin/sh\necho gfx000\necho gfx90a\n")
+    (root / "bin" / "rocm_agent_enumerator").chmod(0o755)
+    toolchain = found("MI210")
+    assert isinstance(toolchain, Toolchain)
+    assert toolchain.details["arch"] == "gfx90a" and "card" not in toolchain.details
+
+
+def test_behind_a_launcher_the_driver_of_its_other_side_is_asked(machine, tmp_path: Path) -> None:
+    machine("2.15.0", arch="gfx90a")
+    other = tmp_path / "enter"
+    other.write_text('#!/bin/sh\nMIGRAPHX_DOUBLE_VERSION=2.12.0 exec "$@"\n')
+    other.chmod(0o755)
+    toolchain = found("MI300X", CONVERT_LAUNCHER=str(other))
+    assert isinstance(toolchain, Toolchain)
+    assert (toolchain.version, toolchain.details["arch"]) == ("2.12.0", "gfx942")
 
 
 def test_the_module_is_found_beside_the_driver_or_where_the_user_says(machine) -> None:

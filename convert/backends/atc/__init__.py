@@ -12,6 +12,7 @@ aipp.py        ``--preprocess`` as an AIPP configuration
 plan.py        all of it as an argument list
 compiling.py   running the plan; success by three signs
 precheck.py    ``--mode=3``: every operator that this toolkit refuses
+feeding.py     samples as the artifact takes them
 running.py     an artifact on the card: pyACL, or ais_bench
 device_run.py  the script that the toolkit's own interpreter runs; it stands alone
 ais_bench.py   what ais_bench takes and says

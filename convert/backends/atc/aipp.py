@@ -1,16 +1,22 @@
 """``--preprocess`` as an AIPP configuration: what the card does to an image before the model. Pure.
 
-AIPP gives ``(pixel - mean_chn - min_chn) * var_reci_chn``. ``mean_chn`` takes whole numbers only, so the mean goes into
-``min_chn``. The order on the card is swap, crop, colour space, mean and variance, padding (ATC manual, AIPP).
+AIPP gives ``(pixel - mean_chn - min_chn) * var_reci_chn`` as fp16. ``mean_chn`` takes whole numbers only, ``min_chn``
+and ``var_reci_chn`` are fp16: the mean's whole part goes into the one and its rest into the other. The order on the
+card is swap, crop, colour space, mean and variance, padding (ATC manual, template of the AIPP configuration).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from convert.backends.preprocess import Preprocess, parse_preprocess
+from convert.backends.preprocess import Preprocess, cut_pixels, parse_preprocess, placed, sized_inputs
+from convert.backends.yuv import YUV_BIAS, YUV_TO_RGB
 from convert.values import OnnxGraph
+
+if TYPE_CHECKING:
+    from convert.backends.base import Array
 
 AIPP = "aipp.cfg"
 ORIGIN = "preprocess.json"
@@ -25,14 +31,13 @@ FORMATS = {
 WIDTHS, HEIGHTS = (2, 4096), (1, 4096)
 """What AIPP takes (ATC manual)."""
 MOST_PADDING = 32
-YUV_TO_RGB = ((256, 0, 359), (256, -88, -183), (256, 454, 0))
-YUV_BIAS = (0, 128, 128)
-"""YUV420SP_U8 to RGB of JPEG images: the ATC manual's colour space tables. Fixed numbers, in 1/256."""
+WHOLE, PARTS = (0, 255), (0.0, 255.0)
+"""``mean_chn`` takes whole numbers, ``min_chn`` fp16 from 0 on (ATC manual, template of the configuration)."""
 
 
 def aipp_files(graph: OnnxGraph, text: str) -> tuple[dict[str, str], list[str]]:
     """The configuration files of ``--preprocess``, and what AIPP can't do. Raises UsageError CNV-2205."""
-    how = parse_preprocess(text, graph.inputs)
+    how = parse_preprocess(text, sized_inputs(graph.inputs, graph.dims))
     names = [spec.name for spec in graph.inputs]
     files = {AIPP: _config(how, names.index(how.input)), ORIGIN: json.dumps(json.loads(text), sort_keys=True) + "\n"}
     return files, _faults(how)
@@ -40,7 +45,31 @@ def aipp_files(graph: OnnxGraph, text: str) -> tuple[dict[str, str], list[str]]:
 
 def aipp_of(files: Mapping[str, str], graph: OnnxGraph) -> Preprocess | None:
     """The object that a plan's configuration was made of; None: the plan has none."""
-    return parse_preprocess(files[ORIGIN], graph.inputs) if ORIGIN in files else None
+    return parse_preprocess(files[ORIGIN], sized_inputs(graph.inputs, graph.dims)) if ORIGIN in files else None
+
+
+def aipp_values(images: Array, how: Preprocess) -> Array:
+    """What AIPP makes of uint8 images: its constants in fp16 as the card holds them, and fp16 as it gives them.
+
+    float32 ``[N, C, h, w]``. Of the colour space the manual says ``>> 8`` and nothing of rounding or of what leaves
+    0..255: it is cut here, and a card may differ by one step of a pixel.
+    """
+    import numpy as np
+
+    wholes, parts, factors = zip(*_constants(how), strict=True)
+    low = np.asarray(wholes, np.float32) + np.asarray(parts, np.float16).astype(np.float32)
+    scaled = (cut_pixels(images, how).astype(np.float32) - low) * np.asarray(factors, np.float16).astype(np.float32)
+    return placed(scaled.astype(np.float16).astype(np.float32), how)
+
+
+def _constants(how: Preprocess) -> list[tuple[int, float, float]]:
+    """Per channel of the model: ``mean_chn``, ``min_chn``, ``var_reci_chn``."""
+    found = []
+    for mean, std in zip(how.mean, how.std, strict=True):
+        low = mean * how.scale
+        whole = int(min(max(low, WHOLE[0]), WHOLE[1]))
+        found.append((whole, low - whole, 1 / (std * how.scale)))
+    return found
 
 
 def _faults(how: Preprocess) -> list[str]:
@@ -52,6 +81,11 @@ def _faults(how: Preprocess) -> list[str]:
         faults.append(f"AIPP pads by {MOST_PADDING} at most")
     if how.image == "yuv420sp" and any(size % 2 for size in (*how.size, *how.crop)):
         faults.append("sizes and crops of YUV420 images must be even")
+    for _, part, factor in _constants(how):
+        if not PARTS[0] <= part <= PARTS[1]:
+            faults.append(f"AIPP takes away 0 to 510 of a pixel at most, and a mean asks for {part:.6g} beside 0..255")
+        if not 2**-14 <= abs(factor) <= 65504:
+            faults.append(f"AIPP's factors are fp16, and 1 / (std * scale) is {factor:.3g}")
     return faults
 
 
@@ -71,9 +105,9 @@ def _config(how: Preprocess, place: int) -> str:
     if how.image == "rgbx":
         lines.append("ax_swap_switch: false")
     lines += _colour(how)
-    for channel, (mean, std) in enumerate(zip(how.mean, how.std, strict=True)):
-        lines.append(f"min_chn_{channel}: {_number(mean * how.scale)}")
-        lines.append(f"var_reci_chn_{channel}: {_number(1 / (std * how.scale))}")
+    for channel, (whole, part, factor) in enumerate(_constants(how)):
+        lines += [f"mean_chn_{channel}: {whole}", f"min_chn_{channel}: {_number(part)}"]
+        lines.append(f"var_reci_chn_{channel}: {_number(factor)}")
     above, below, before, after = how.pad
     if any(how.pad):
         lines += ["padding: true", f"left_padding_size: {before}", f"right_padding_size: {after}"]

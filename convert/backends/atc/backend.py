@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from convert.backends.atc.amct import SCRIPT, wants_amct, write_data
 from convert.backends.atc.compiling import compile_plan
 from convert.backends.atc.plan import make_plan
 from convert.backends.atc.precheck import PreCheck, precheck
@@ -17,6 +18,7 @@ from op_registry.values import Target
 
 if TYPE_CHECKING:
     from convert.backends.base import Array, Feeds
+    from convert.backends.preprocess import Preprocess
 
 
 class AtcBackend:
@@ -36,8 +38,25 @@ class AtcBackend:
         """One call of atc. Raises UsageError CNV-2072 and CNV-2201 to CNV-2207."""
         return make_plan(graph, target, options, toolchain)
 
+    def lacks(self, graph: OnnxGraph, options: CompileOptions, found: Toolchain) -> Missing | None:
+        """What of a request the toolkit that is here can't do: int8 is calibrated by AMCT, a package of its own."""
+        if not wants_amct(graph, options) or found.details.get("amct", "yes") == "yes":
+            return None
+        return Missing(
+            name="AMCT",
+            reason="amct_onnx is not on PATH",
+            hint="install the AMCT wheel of this CANN (amct_onnx) and build its custom operators, or take fp16",
+            version=found.version,
+        )
+
+    def prepare(self, plan: Plan, graph: OnnxGraph, folder: Path) -> None:
+        """Put the data to calibrate with into a working folder. Raises UsageError CNV-2288 where it does not fit."""
+        if SCRIPT in plan.files:
+            write_data(graph, folder)
+
     def compile(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> Compiled:
         """Run it. Three signs say that it succeeded."""
+        self.prepare(plan, graph, folder)
         return compile_plan(plan, folder, runner, os.environ)
 
     def precheck(self, plan: Plan, graph: OnnxGraph, folder: Path, runner: Runner) -> PreCheck:
@@ -57,6 +76,12 @@ class AtcBackend:
         from convert.backends.atc.running import time_artifact
 
         return time_artifact(request, feed, runner, warmup=warmup, runs=runs)
+
+    def image_values(self, images: Array, how: Preprocess) -> Array:
+        """What the artifact's preprocessing makes of 8-bit images: the graph is fed with the same."""
+        from convert.backends.atc.aipp import aipp_values
+
+        return aipp_values(images, how)
 
     def device_files(self, plan: Plan, graph: OnnxGraph) -> dict[str, str]:
         """What a handoff bundle carries to measure the artifact where its card is."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from artifacts.runner import Finished
+from convert.backends.atc.amct import MISSING, SCRIPT
 from convert.backends.atc.find import environment_of, find_cann
 from convert.backends.base import LOG, OUT, Compiled, Runner
 from convert.values import Note, Plan
@@ -26,12 +27,25 @@ THRIFTY = {"TE_PARALLEL_COMPILER": "1", "MAX_COMPILE_CORE_NUMBER": "1"}
 """One kernel at a time: what the threads found to help."""
 WARNING = re.compile(r"\b(W\d{5})\b[^A-Za-z]*(.*)")
 MOST_WARNINGS = 10
-LEFT_BEHIND = ("kernel_meta", "fusion_result.json", "check_result.json", "atc_data", "compile.log.first")
+CALIBRATION_LOG = "calibrate.log"
+LEFT_BEHIND = (
+    "kernel_meta",
+    "fusion_result.json",
+    "check_result.json",
+    "atc_data",
+    "compile.log.first",
+    "amct",
+    "amct_log",
+)
 
 
 def compile_plan(plan: Plan, folder: Path, runner: Runner, environment: Mapping[str, str]) -> Compiled:
     """Run the plan in its working folder, a second time with one kernel at a time where a child was killed."""
     argv, added = command(plan, environment)
+    if SCRIPT in plan.files:
+        calibrated = calibrate(folder, runner, {**plan.environment, **added})
+        if calibrated is not None:
+            return calibrated
     finished = runner(argv, environment={**plan.environment, **added})
     failure = judge(finished, _log(folder))
     notes: tuple[Note, ...] = ()
@@ -48,6 +62,20 @@ def compile_plan(plan: Plan, folder: Path, runner: Runner, environment: Mapping[
     return Compiled(
         files=_files(folder / OUT, plan.output), finished=finished, notes=(*notes, *_warnings(_log(folder)))
     )
+
+
+def calibrate(folder: Path, runner: Runner, environment: Mapping[str, str]) -> Compiled | None:
+    """Run AMCT's step; a result where it failed. Its log then is the compile log."""
+    finished = runner(("bash", SCRIPT), environment=environment)
+    if finished.timed_out:
+        return Compiled(files=(), failure="AMCT was stopped at its time limit", finished=finished)
+    if finished.returncode == MISSING:
+        return Compiled(files=(), failure="amct_onnx is not on PATH: install AMCT's wheel", finished=finished)
+    if finished.returncode:
+        failure = f"AMCT (amct_onnx) ended with exit code {finished.returncode}"
+        return Compiled(files=(), failure=failure, finished=finished)
+    (folder / LOG).replace(folder / CALIBRATION_LOG)
+    return None
 
 
 def command(plan: Plan, environment: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -9,15 +9,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from op_registry.versions import is_version
 
+NAMED = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
 ROOTS = ("/usr/local/Ascend", "~/Ascend")
 HOMES = ("cann", "ascend-toolkit/latest", "latest", "nnae/latest")
+RUNTIMES = (*HOMES, "nnrt/latest", "nnrt")
+"""Where something that runs an artifact may be: the toolkit, or the runtime alone (CANN NNRT), which has no atc."""
+RUNTIME_MARKS = ("python/site-packages/acl*", "lib64/libascendcl.so", "*-linux/lib64/libascendcl.so")
 PROGRAMS = ("bin/atc", "compiler/bin/atc", "atc/bin/atc")
 SET_ENV = ("set_env.sh", "../set_env.sh")
 VERSION_DIR = re.compile(r"^version_dir\s*=\s*(\S+)", re.MULTILINE)
@@ -27,7 +31,7 @@ MOST = 64 * 1024
 
 
 class Cann(msgspec.Struct, frozen=True, kw_only=True):
-    """An installed toolkit. ``sourced``: its set_env.sh has run in this environment."""
+    """An installed toolkit. ``sourced``: its set_env.sh has run in this environment. ``program`` empty: no atc."""
 
     program: str
     home: str
@@ -40,31 +44,49 @@ class Cann(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_cann(environment: Mapping[str, str]) -> Cann | None:
     """The toolkit that this environment names, else the one on PATH, else one at the usual places."""
-    for home, program in _candidates(environment):
-        version, told_by = version_of(home)
-        scripts = [home / name for name in SET_ENV]
-        return Cann(
-            program=str(program),
-            home=str(home),
-            version=version,
-            told_by=told_by,
-            set_env=next((os.path.normpath(script) for script in scripts if script.is_file()), ""),
-            sourced=bool(environment.get("ASCEND_OPP_PATH")),
-        )
+    found = next(_candidates(environment), None)
+    return _installed(found[0], str(found[1]), environment) if found else None
+
+
+def find_runtime(environment: Mapping[str, str]) -> Cann | None:
+    """What runs an artifact: the toolkit, else a place with pyACL or its library, which may have no atc at all."""
+    if (toolkit := find_cann(environment)) is not None:
+        return toolkit
+    named = [Path(environment[name]) for name in NAMED if environment.get(name)]
+    for home in (*named, *_usual(environment, RUNTIMES)):
+        if any(next(home.glob(mark), None) for mark in RUNTIME_MARKS):
+            return _installed(home, "", environment)
     return None
 
 
+def _installed(home: Path, program: str, environment: Mapping[str, str]) -> Cann:
+    version, told_by = version_of(home)
+    scripts = [home / name for name in SET_ENV]
+    return Cann(
+        program=program,
+        home=str(home),
+        version=version,
+        told_by=told_by,
+        set_env=next((os.path.normpath(script) for script in scripts if script.is_file()), ""),
+        sourced=bool(environment.get("ASCEND_OPP_PATH")),
+    )
+
+
+def _usual(environment: Mapping[str, str], homes: Sequence[str]) -> list[Path]:
+    user = environment.get("HOME", "")
+    roots = [Path(root.replace("~", user)) for root in ROOTS if user or not root.startswith("~")]
+    return [root / home for root in roots for home in homes]
+
+
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[Path, Path]]:
-    named = [environment[name] for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME") if environment.get(name)]
+    named = [environment[name] for name in NAMED if environment.get(name)]
     yield from _programs(Path(home) for home in named)
     found = shutil.which("atc", path=environment.get("PATH", ""))
     if found:
         program = Path(os.path.abspath(found))  # noqa: PTH100 -- links stay: `latest` is the place that is meant
         folder = program.parent.parent
         yield (folder.parent if folder.name in ("compiler", "atc") else folder), program
-    user = environment.get("HOME", "")
-    roots = [Path(root.replace("~", user)) for root in ROOTS if user or not root.startswith("~")]
-    yield from _programs(root / home for root in roots for home in HOMES)
+    yield from _programs(_usual(environment, HOMES))
 
 
 def _programs(homes: Iterator[Path] | list[Path]) -> Iterator[tuple[Path, Path]]:
@@ -83,6 +105,9 @@ def version_of(home: Path) -> tuple[str, str]:
         home / "version.cfg",
         home / "version.info",
         home / "atc" / "version.info",
+        home / "runtime" / "version.info",
+        *sorted(home.glob("*-linux/ascend_nnrt_install.info")),
+        home / "ascend_nnae_install.info",
     ]
     for path in files:
         if found := version_in(_head(path)):
@@ -121,7 +146,7 @@ def environment_of(cann: Cann, environment: Mapping[str, str]) -> dict[str, str]
         "ASCEND_TOOLKIT_HOME": environment.get("ASCEND_TOOLKIT_HOME") or cann.home,
         "ASCEND_OPP_PATH": str(home / "opp"),
         "ASCEND_AICPU_PATH": environment.get("ASCEND_AICPU_PATH") or cann.home,
-        "PATH": _joined([Path(cann.program).parent], environment.get("PATH", "")),
+        "PATH": _joined([Path(cann.program).parent] if cann.program else [], environment.get("PATH", "")),
         "LD_LIBRARY_PATH": _joined(
             [path for path in libraries if path.is_dir()], environment.get("LD_LIBRARY_PATH", "")
         ),

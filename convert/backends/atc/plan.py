@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from convert.backends.atc.aipp import AIPP, aipp_files
+from convert.backends.atc.amct import CONFIG_OPTION, DEPLOYED, amct_files, wants_amct
 from convert.backends.atc.flags import Flag, flags_of, option_faults, set_faults
 from convert.backends.atc.precision import KEEP_OPS, PRECISIONS, precision_flags
 from convert.backends.atc.shapes import Shaping, shape_flags
@@ -23,6 +24,10 @@ OUTPUT = f"{STEM}.om"
 BIG_WEIGHTS = 2 << 30
 """From here on weights go beside the ``.om``: sizes above 2 GiB are refused in one file (E13023, E19022)."""
 OPSETS = (8, 18)
+PRECHECK = {"precheck": ("auto", "yes", "no")}
+"""An option of ours, which the run reads: ask ``--mode=3`` before compiling."""
+OURS = (KEEP_OPS, CONFIG_OPTION, *PRECHECK)
+"""Options that are no flags of atc."""
 FIRST = ("framework", "model", "output", "soc_version", "input_format", "input_shape", "input_shape_range")
 FIRST_STEPS = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims", "precision_mode_v2", "precision_mode")
 
@@ -41,9 +46,17 @@ def make_plan(graph: OnnxGraph, target: Target, options: CompileOptions, toolcha
     _check_shapes(graph, shaping, target.name)
     precision = precision_flags(graph, target, options, _listed(flags, toolchain), version)
     own_files, own = _asked(options, flags)
+    amct, amct_notes = amct_files(graph, options) if wants_amct(graph, options) else ({}, ())
     aipp, aipp_faults = aipp_files(graph, options.preprocess) if options.preprocess else ({}, [])
     weights = {"external_weight": "1"} if graph.weight_bytes >= BIG_WEIGHTS and "external_weight" in flags else {}
-    fixed = {"framework": "5", "model": MODEL_IN, "output": f"{OUT}/{STEM}", "soc_version": soc.soc, "log": "error"}
+    source = DEPLOYED if amct else MODEL_IN
+    fixed = {
+        "framework": "5",
+        "model": source,
+        "output": f"{OUT}/{STEM}",
+        "soc_version": soc.soc,
+        "log": "error",
+    }
     image = {"insert_op_conf": AIPP} if aipp else {}
     chosen = {**fixed, **weights, **shaping.flags, **own, **precision.flags, **image}
     faults = [*_flag_faults(graph, options, flags, version), *_format_faults(options, shaping)]
@@ -52,10 +65,13 @@ def make_plan(graph: OnnxGraph, target: Target, options: CompileOptions, toolcha
     return Plan(
         backend="atc",
         argv=("atc", *(f"--{name}={chosen[name]}" for name in _ordered(chosen))),
-        files={**own_files, **precision.files, **aipp},
+        files={**own_files, **precision.files, **aipp, **amct},
         output=OUTPUT,
-        needs=_needs(version, soc.soc, soc.members, launched="launcher" in toolchain.details),
-        notes=(*shaping.notes, *precision.notes, *_notes(graph, toolchain, weights)),
+        needs={
+            **_needs(version, soc.soc, soc.members, launched="launcher" in toolchain.details),
+            **({"calibration": "AMCT (amct_onnx)"} if amct else {}),
+        },
+        notes=(*shaping.notes, *precision.notes, *amct_notes, *_notes(graph, toolchain, weights)),
     )
 
 
@@ -101,7 +117,7 @@ def _asked(options: CompileOptions, flags: Mapping[str, Flag]) -> tuple[dict[str
     chosen: dict[str, str] = {}
     for name, value in sorted(options.options.items()):
         flag = flags.get(name)
-        if name == KEEP_OPS or flag is None or flag.kind in ("own", "refused"):
+        if name in OURS or flag is None or flag.kind in ("own", "refused"):
             continue
         if flag.kind == "file":
             ending = "json" if value.lstrip().startswith("{") else "ini" if name == "op_precision_mode" else "cfg"
@@ -114,11 +130,15 @@ def _asked(options: CompileOptions, flags: Mapping[str, Flag]) -> tuple[dict[str
 
 def _flag_faults(graph: OnnxGraph, options: CompileOptions, flags: Mapping[str, Flag], version: str) -> list[str]:
     """What is wrong with the user's own flags; inputs that input_fp16_nodes names must be there (E10016, E10017)."""
-    own = {name: value for name, value in options.options.items() if name != KEEP_OPS}
+    own = {name: value for name, value in options.options.items() if name not in OURS}
     names = {spec.name for spec in graph.inputs}
     halves = filter(None, own.get("input_fp16_nodes", "").split(";"))
     unknown = [f"input_fp16_nodes: no input is called {name!r}" for name in halves if name not in names]
-    return [*option_faults(own, flags, version), *unknown]
+    stray = CONFIG_OPTION in options.options and not wants_amct(graph, options)
+    unused = [f"{CONFIG_OPTION} is for int8, where AMCT calibrates"] if stray else []
+    asked = [(name, options.options[name], values) for name, values in PRECHECK.items() if name in options.options]
+    wrong = [f"{name}={value}: it takes {', '.join(values)}" for name, value, values in asked if value not in values]
+    return [*option_faults(own, flags, version), *unknown, *unused, *wrong]
 
 
 def _format_faults(options: CompileOptions, shaping: Shaping) -> list[str]:

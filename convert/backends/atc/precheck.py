@@ -17,14 +17,14 @@ import msgspec
 
 from artifacts.runner import Finished
 from convert.backends.atc.compiling import command
-from convert.backends.base import Runner
+from convert.backends.base import MODEL_IN, Runner
 from convert.values import Plan
 from op_registry.values import Judged
 
 REPORT = "check_result.json"
 LOG = "precheck.log"
 MOST = 64 << 20
-KEPT = ("framework", "model", "soc_version", "log")
+KEPT = ("framework", "soc_version", "log")
 KIND = re.compile(r"^(?:(?P<domain>.*)::)?(?P<opset>\d+)::(?P<op>[^:]+)$")
 UNPARSED = re.compile(r"No parser is registered for Op \[(?P<node>.+?), optype \[(?P<kind>.+?)\]\]")
 UNPLUGGED = re.compile(
@@ -48,7 +48,8 @@ def precheck(plan: Plan, folder: Path, runner: Runner) -> PreCheck:
     argv, added = command(plan, os.environ)
     wanted = tuple(word for word in argv[1:] if word[2:].partition("=")[0] in KEPT)
     finished = runner(
-        (argv[0], "--mode=3", *wanted, f"--check_report={REPORT}"),
+        # The graph itself: for int8 the plan compiles what AMCT will make of it.
+        (argv[0], "--mode=3", f"--model={MODEL_IN}", *wanted, f"--check_report={REPORT}"),
         environment={**plan.environment, **added},
         log=LOG,
     )

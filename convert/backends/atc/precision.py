@@ -19,14 +19,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from convert.backends.atc.amct import wants_amct
 from convert.backends.atc.flags import Flag
 from convert.errors import UsageError
 from convert.values import CompileOptions, Note, OnnxGraph, Precision
 from op_registry.values import Target
 
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "mixed")
-QUANTIZED = ("AscendQuant", "AscendQuantV2", "Int8Quantize", "NPUAscendQuantV2", "NPUQuantize", "AscendDequant")
-"""Operators of a graph that AMCT (or torch_npu) quantized, as the plug-ins of hicann/ops-nn register them."""
 KEEP_DTYPE = "keep_dtype.cfg"
 MIXLIST = "mixlist.json"
 KEEP_OPS = "keep_ops"
@@ -64,9 +63,10 @@ OWN_CHOICE: dict[Precision, frozenset[str]] = {
             "force_fp16",
         }
     ),
-    "int8": frozenset({"fp16", "force_fp16", "mixed_float16", "allow_mix_precision", "origin", "cube_fp16in_fp32out"}),
+    "int8": frozenset({"fp16", "force_fp16", "mixed_float16", "allow_mix_precision", "cube_fp16in_fp32out"}),
 }
-"""Modes that ``--option precision_mode…=`` may choose for each ``--precision``."""
+"""Modes that ``--option precision_mode…=`` may choose for each ``--precision``. A graph that AMCT quantized must not be
+compiled with ``origin``, ``must_keep_origin_dtype`` or ``force_fp32`` (ATC manual of CANN 8.0, overview)."""
 
 
 class PrecisionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,8 +86,7 @@ def precision_flags(
     Raises :class:`UsageError` CNV-2206 where this version, or the graph, can't have the precision.
     """
     asked = options.precision
-    if asked == "int8":
-        _check_int8(graph, options)
+    calibrated = wants_amct(graph, options)
     name, value = _mode(target, options, flags, version)
     faults: list[str] = []
     names: tuple[str, ...] = ("precision_mode_v2", "precision_mode")
@@ -100,7 +99,8 @@ def precision_flags(
         value = next(iter(own.values()))
     else:
         chosen = {name: value}
-    kept = _kept(options, flags, value)
+    # What the forecast of int8 keeps in float, AMCT leaves out.
+    kept = _kept(msgspec.structs.replace(options, keep=()) if calibrated else options, flags, value)
     return PrecisionPlan(
         flags={**chosen, **kept.flags},
         files=kept.files,
@@ -125,18 +125,6 @@ def _mode(target: Target, options: CompileOptions, flags: Mapping[str, Flag], ve
         "CNV-2206",
         f"CANN {version} has no mode for {options.precision}",
         hint="take a newer toolkit, or --precision fp16",
-    )
-
-
-def _check_int8(graph: OnnxGraph, options: CompileOptions) -> None:
-    if any(graph.ops.get(op) for op in QUANTIZED) or "compression_optimize_conf" in options.options:
-        return
-    linear = "and takes no QuantizeLinear, which this graph has" if graph.ops.get("QuantizeLinear") else ""
-    raise UsageError(
-        "CNV-2206",
-        f"atc compiles a graph that AMCT quantized; it does not quantize one by itself {linear}".rstrip(),
-        hint="quantize with AMCT (its deploy model holds AscendQuant nodes) and convert that, or give "
-        "--option compression_optimize_conf=CONTENT on a machine with AMCT and a card, or take fp16 or mixed",
     )
 
 

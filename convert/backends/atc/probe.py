@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from artifacts.cards import Card, find_cards
 from artifacts.errors import ModelConvertError
 from artifacts.runner import run_process
-from convert.backends.atc.find import Cann, environment_of, find_cann, interpreter, version_in
+from convert.backends.atc.find import Cann, environment_of, find_cann, find_runtime, interpreter, version_in
 from convert.backends.atc.flags import flags_of
 from convert.backends.base import Missing, Toolchain
 from convert.launcher import launched, parse_launcher
@@ -104,29 +105,53 @@ def _behind(launcher: str, environment: Mapping[str, str]) -> Toolchain | Missin
     files, _ = _said(launched(words, ["sh", "-c", VERSION_FILES], {}, Path(tempfile.gettempdir())), environment)
     version = version_in(files)
     told_by = "its version files" if version else "the flags that atc --help lists"
-    details = {"launcher": launcher, "flags": " ".join(sorted(listed)), "version_told_by": told_by}
+    _, lacking = _said(
+        launched(words, ["sh", "-c", "command -v amct_onnx"], {}, Path(tempfile.gettempdir())), environment
+    )
+    amct = "no" if lacking else "yes"
+    details = {"launcher": launcher, "flags": " ".join(sorted(listed)), "version_told_by": told_by, "amct": amct}
     return Toolchain(name=NAME, version=version or edition_of(listed), details=details)
 
 
-def _details(cann: Cann, version: str, listed: frozenset[str], environment: Mapping[str, str]) -> dict[str, str]:
+def probe_runtime(environment: Mapping[str, str]) -> dict[str, str]:
+    """What this machine has to run an artifact with; atc is not needed for that, and not asked.
+
+    ``acl`` and ``ais_bench`` (yes or no), ``acl_error`` where pyACL is there and does not load, ``soc`` and ``cards``.
+    """
+    found = find_runtime(environment)
+    seen = {**environment, **(environment_of(found, environment) if found else {})}
+    return {**_runtime(seen)[0], "home": found.home if found else "", "set_env": found.set_env if found else ""}
+
+
+def _runtime(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """What runs artifacts in an environment, and all that its interpreter told."""
     told = _interpreter_says(environment)
-    cards = [card for card in find_cards(environment) if card.vendor == "ascend"]
+    cards = find_cards(environment, ("ascend",))
     socs = sorted({card.soc for card in cards if card.soc})
     soc = told.get("soc", "") or (socs[0] if len(socs) == 1 else "")
+    facts = {
+        "soc": soc,
+        "soc_told_by": "acl.get_soc_name" if told.get("soc") else "npu-smi" if soc else "",
+        "cards": ", ".join(_card(card) for card in cards),
+        "acl": told.get("acl", "no"),
+        "ais_bench": told.get("ais_bench", "no"),
+    }
+    return {**facts, **({"acl_error": told["acl_error"]} if told.get("acl_error") else {})}, told
+
+
+def _details(cann: Cann, version: str, listed: frozenset[str], environment: Mapping[str, str]) -> dict[str, str]:
+    runtime, told = _runtime(environment)
     return {
+        **runtime,
         "program": cann.program,
         "home": cann.home,
         "version_told_by": cann.told_by or "the flags that atc --help lists",
         "sourced": "yes" if cann.sourced else f"no{f': source {cann.set_env}' if cann.set_env else ''}",
         "flags": " ".join(sorted(listed)),
-        "soc": soc,
-        "soc_told_by": "acl.get_soc_name" if told.get("soc") else "npu-smi" if soc else "",
-        "cards": ", ".join(_card(card) for card in cards),
         "python": told.get("python", ""),
         "python_missing": told.get("missing", ""),
         "python_wrong": _wrong_python(version, told),
-        "acl": told.get("acl", "no"),
-        "ais_bench": told.get("ais_bench", "no"),
+        "amct": "yes" if shutil.which("amct_onnx", path=environment.get("PATH", "")) else "no",
     }
 
 

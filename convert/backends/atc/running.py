@@ -10,31 +10,27 @@ import json
 import os
 import re
 import shutil
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from convert.backends.atc.aipp import aipp_of
 from convert.backends.atc.ais_bench import MODULE, arguments, read_speed, read_summary
-from convert.backends.atc.find import environment_of, find_cann, interpreter
+from convert.backends.atc.feeding import Job, form_of, moving_of, prepare_job, room_of
+from convert.backends.atc.find import environment_of, find_runtime, interpreter
 from convert.backends.atc.flags import flags_in
-from convert.backends.atc.probe import probe_cann
-from convert.backends.base import CannotRun, Missing, Ran, Runner, RunRequest, Timing
+from convert.backends.atc.probe import probe_runtime
+from convert.backends.base import CannotRun, Ran, Runner, RunRequest, Timing
 from convert.backends.children import TIMES
-from convert.backends.preprocess import Preprocess, image_of, model_values
 from convert.errors import CompileFailed, ResourceLimit
 from convert.values import Note, OnnxGraph, Plan
-from op_registry.targets import all_socs, find_target
+from op_registry.targets import all_socs
 
 if TYPE_CHECKING:
     from convert.backends.base import Array, Feeds
 
 SCRIPT = Path(__file__).with_name("device_run.py")
 JOB, RESULT, LOG = "device_job.json", "device_result.json", "device.log"
-SLACK = 1 << 16
 TAIL = 1 << 20
 WRONG_SOC = (
     re.compile(r"EE1001.*supported socVersion=(?P<card>[\w-]+).*?model socVersion=(?P<model>[\w-]+)", re.DOTALL),
@@ -44,19 +40,20 @@ WRONG_SOC = (
     re.compile(r"E10001.*Value (?P<model>[\w-]+) for parameter soc_version is invalid(?P<card>)"),
     re.compile(r"\b507008\b(?P<model>)(?P<card>)"),
 )
-FORMS = {"dynamic_batch_size": "batch", "dynamic_image_size": "image", "dynamic_dims": "dims"}
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What is run: the shapes' form, the input that moves, the steps, and the inputs by name."""
-
-    form: str
-    moving: str
-    names: tuple[str, ...]
-    samples: tuple[str, ...]
-    shapes: tuple[tuple[tuple[int, ...], ...], ...]
-    output_bytes: tuple[int, ...]
-    notes: tuple[Note, ...] = ()
+def _no_runtime(told: Mapping[str, str]) -> CannotRun:
+    """Why nothing runs an artifact here: only what running needs is named."""
+    source = f"source {told['set_env']}" if told["set_env"] else "source the set_env.sh of the CANN runtime or toolkit"
+    if told.get("acl_error"):
+        return CannotRun(
+            reason=f"pyACL is here and does not load: {told['acl_error']}",
+            hint=f"{source}: LD_LIBRARY_PATH must lead to libascendcl.so and the driver's libraries",
+        )
+    return CannotRun(
+        reason="python3 on PATH has neither pyACL (acl) nor ais_bench",
+        hint=f"{source}, which puts acl on PYTHONPATH; or install the wheels aclruntime and ais_bench",
+    )
 
 
 def run_artifact(request: RunRequest, feeds: Feeds, runner: Runner, environment: Mapping[str, str]) -> Ran | CannotRun:
@@ -67,13 +64,11 @@ def run_artifact(request: RunRequest, feeds: Feeds, runner: Runner, environment:
     """
     plan = request.artifact.plan
     how = aipp_of(plan.files, request.graph)
-    if how is not None and how.image == "yuv420sp":
-        return CannotRun(reason="samples can't be turned into YUV420 images", hint="compare on the device yourself")
     ways = {"acl": "yes"} if plan.needs.get("launched") else _ways(request, environment)
     if isinstance(ways, CannotRun):
         return ways
-    job = _prepare(request, feeds, how)
-    if ways.get("acl") == "yes":
+    job = prepare_job(request, feeds, how)
+    if ways.get("acl") == "yes" and not ways.get("acl_error"):
         device = _through_acl(request, job, runner, environment)
         outputs = _acl_outputs(request, job)
     else:
@@ -84,14 +79,13 @@ def run_artifact(request: RunRequest, feeds: Feeds, runner: Runner, environment:
 
 
 def _ways(request: RunRequest, environment: Mapping[str, str]) -> dict[str, str] | CannotRun:
-    """What can run it here: ``acl`` and ``ais_bench``, yes or no, and the card's ``soc``."""
-    found = probe_cann(find_target(request.artifact.target), environment)
-    if isinstance(found, Missing):
-        return CannotRun(reason=f"CANN is not on this machine: {found.reason}", hint=found.hint)
-    told = found.details
-    if told["acl"] != "yes" and told["ais_bench"] != "yes":
-        reason = "the Python on PATH has neither acl nor ais_bench"
-        return CannotRun(reason=reason, hint="source CANN's set_env.sh: it puts acl on PYTHONPATH")
+    """What can run it here: ``acl`` and ``ais_bench``, yes or no, and the card's ``soc``.
+
+    The compiler is not asked for: a machine that deploys has the runtime alone.
+    """
+    told = probe_runtime(environment)
+    if told["ais_bench"] != "yes" and (told["acl"] != "yes" or told.get("acl_error")):
+        return _no_runtime(told)
     if not told["soc"] and not told["cards"]:
         return CannotRun(
             reason="no Ascend card was found on this machine", hint="run it on a machine that has the card"
@@ -105,80 +99,6 @@ def _ways(request: RunRequest, environment: Mapping[str, str]) -> dict[str, str]
             hint=f"run it on a machine that has {wanted}",
         )
     return {**told}
-
-
-# ------------------------------------------------------------------------------------------------------------- samples
-
-
-def _prepare(request: RunRequest, feeds: Feeds, how: Preprocess | None) -> Job:
-    """Write the samples as the artifact takes them."""
-    from convert.arrays import save_npz
-
-    graph, flags = request.graph, flags_in(request.artifact.plan.argv)
-    form = form_of(flags)
-    folder = request.folder / "samples"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    names, notes = [], []
-    shapes = []
-    for number, feed in enumerate(feeds):
-        arrays = {spec.name: feed[spec.name] for spec in graph.inputs}
-        if how is not None:
-            image = image_of(arrays[how.input], how)
-            notes += _moved(number, arrays[how.input], model_values(image, how))
-            arrays[how.input] = image
-        names.append(f"samples/{number:03d}.npz")
-        save_npz(request.folder / names[-1], arrays)
-        shapes.append(tuple(tuple(array.shape) for array in arrays.values()))
-    return Job(
-        form=form,
-        moving=_moving(flags),
-        names=tuple(spec.name for spec in graph.inputs),
-        samples=tuple(names),
-        shapes=tuple(shapes),
-        output_bytes=_room(graph),
-        notes=tuple(notes),
-    )
-
-
-def form_of(flags: Mapping[str, str]) -> str:
-    """The form of a plan's shapes, as its flags say it."""
-    stepped = next((FORMS[name] for name in FORMS if name in flags), "")
-    ranged = "input_shape_range" in flags or re.search(r"[:,](?:-1\b|\d+~)", flags.get("input_shape", ""))
-    return stepped or ("ranged" if ranged else "static")
-
-
-def _moving(flags: Mapping[str, str]) -> str:
-    """The first input that has steps; empty: none has."""
-    entries = (part.rpartition(":") for part in flags.get("input_shape", "").split(";"))
-    return next((name for name, _, dims in entries if "-1" in dims.split(",")), "")
-
-
-def _moved(number: int, asked: Array, given: Array) -> list[Note]:
-    """A sample that is not made of 8-bit pixels is told: the card gets other numbers than the reference did."""
-    import numpy as np
-
-    size = float(np.abs(asked).max()) if asked.size else 0.0
-    moved = float(np.abs(given - asked).max()) if asked.size else 0.0
-    if moved <= 1e-3 * max(size, 1e-6):
-        return []
-    text = f"sample {number} is not made of 8-bit pixels: rounding moved it by {moved:.3g}, which the gate will see"
-    return [Note(level="warning", text=text, subject=f"samples/{number:03d}.npz")]
-
-
-def _room(graph: OnnxGraph) -> tuple[int, ...]:
-    """Bytes for each output: those of the largest reference, with some slack."""
-    # By the sizes in the archive, which imports no numpy: a handoff asks this in a process that only waits.
-    most = [0] * len(graph.outputs)
-    for number in range(graph.sample_count):
-        path = graph.path(f"reference/{number:03d}.npz")
-        if not path.is_file():
-            continue
-        with zipfile.ZipFile(path) as archive:
-            for item in archive.infolist():
-                index = int(item.filename.removesuffix(".npy").partition("@")[0])
-                most[index] = max(most[index], item.file_size)
-    return tuple(size + SLACK for size in most) if all(most) else ()
 
 
 # --------------------------------------------------------------------------------------------------------------- pyACL
@@ -219,18 +139,17 @@ def _order(job: Job, model: str, out: str, times: str = "") -> str:
 def device_files(plan: Plan, graph: OnnxGraph) -> dict[str, str]:
     """What measures an artifact where its card is, for a handoff bundle: ``python3 device_run.py`` in its folder.
 
-    Nothing for a plan with preprocessing: the bundle's samples are floats, and the artifact takes images.
+    Where the artifact takes 8-bit images, they lie in ``images/``, and ``samples/`` holds what they become.
     """
-    if aipp_of(plan.files, graph) is not None:
-        return {}
+    fed = "images" if aipp_of(plan.files, graph) is not None else "samples"
     flags = flags_in(plan.argv)
     job = Job(
         form=form_of(flags),
-        moving=_moving(flags),
+        moving=moving_of(flags),
         names=tuple(spec.name for spec in graph.inputs),
-        samples=tuple(f"samples/{number:03d}.npz" for number in range(graph.sample_count)),
+        samples=tuple(f"{fed}/{number:03d}.npz" for number in range(graph.sample_count)),
         shapes=(),
-        output_bytes=_room(graph),
+        output_bytes=room_of(graph),
     )
     order = _order(job, f"out/{plan.output}", "measured")
     return {SCRIPT.name: SCRIPT.read_text(encoding="utf-8"), JOB: order}
@@ -239,7 +158,7 @@ def device_files(plan: Plan, graph: OnnxGraph) -> dict[str, str]:
 def _python(request: RunRequest, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     if request.artifact.plan.needs.get("launched"):
         return "python3", {}
-    cann = find_cann(environment)
+    cann = find_runtime(environment)
     added = environment_of(cann, environment) if cann else {}
     return interpreter({**environment, **added}) or "python3", added
 
@@ -314,9 +233,9 @@ def time_artifact(
     """
     how = aipp_of(request.artifact.plan.files, request.graph)
     ways = _ways(request, os.environ)
-    if isinstance(ways, CannotRun) or ways["ais_bench"] != "yes" or (how is not None and how.image == "yuv420sp"):
+    if isinstance(ways, CannotRun) or ways["ais_bench"] != "yes":
         return None
-    job = _prepare(request, [feed], how)
+    job = prepare_job(request, [feed], how)
     python, added = _python(request, os.environ)
     loops = ["--loop", str(runs), "--warmup_count", str(warmup)]
     finished = runner([python, "-m", MODULE, *_words(request, job, 0), *loops], environment=added, log=LOG)

@@ -50,7 +50,9 @@ def shape_flags(graph: OnnxGraph, *, version: str, arch: str, int8: bool = False
     dims = _dims_of(graph)
     ranged = [entry for entry in dims.values() if not entry.sizes]
     if ranged:
-        return _ranged(graph, dims, version=version, arch=arch, layout=layout)
+        shaping = _ranged(graph, dims, version=version, arch=arch, layout=layout)
+        fixed = ("an int8 graph can't have ranges: fix the size, one conversion for each",) if int8 else ()
+        return msgspec.structs.replace(shaping, faults=(*shaping.faults, *fixed))
     stepped = [entry.name for entry in dims.values() if len(entry.sizes) > 1]
     if stepped:
         return _stepped(graph, dims, stepped, version=version, arch=arch, int8=int8)
@@ -135,8 +137,8 @@ def _stepped(
         )
     if any(size < 1 for step in values for size in step):
         faults.append("steps must be 1 or more")
-    if int8 and form == "batch":
-        faults.append("an int8 graph can't have batch steps: fix the batch size, one conversion for each")
+    if int8:
+        faults.append("an int8 graph can't have steps: fix the size, one conversion for each")
     if form == "dims":
         faults += _dims_faults(graph.inputs, values, version)
     flag = {"batch": "dynamic_batch_size", "image": "dynamic_image_size", "dims": "dynamic_dims"}[form]

@@ -43,7 +43,7 @@ def probe(target: Target, environment: Mapping[str, str]) -> Toolchain | Missing
         details["version_told_by"] = "nothing: ixrt could not be imported, so the newest known one is taken"
     if behind:
         return Toolchain(name="IxRT", version=version, details={**details, "launcher": environment[LAUNCHER]})
-    cards = cards_of("iluvatar", environment)
+    cards = cards_of(("iluvatar",), environment)
     card = card_for(target, cards)
     if card is None:
         here = f"the card here is {', '.join(one.name for one in cards)}" if cards else "no Iluvatar card is seen"

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from convert.backends.asking import LAUNCHER, answer, card_for, cards_of, find_program, last_words
+from convert.backends.asking import LAUNCHER, answer, card_for, cards_of, find_program, hidden_by, last_words
 from convert.backends.base import Missing, Toolchain
 from convert.backends.children import script_text
 from convert.backends.magicmind.child_job import NEUWARE, PYTHON
@@ -82,8 +82,8 @@ def _card(target: Target, environment: Mapping[str, str], *, behind: bool) -> di
     """The card that a target's artifacts can be calibrated and run on; behind a launcher it is taken on trust."""
     if behind:
         return {"launcher": environment[LAUNCHER]}
-    hidden = environment.get("MLU_VISIBLE_DEVICES", "0").strip() in ("", "-1")
-    found = None if hidden else card_for(target, cards_of("cambricon", environment))
+    hidden = hidden_by("cambricon", environment)
+    found = None if hidden else card_for(target, cards_of(("cambricon",), environment))
     if found is None:
         return {}
     return {"card": found.soc or found.name, **({"driver": found.driver} if found.driver else {})}

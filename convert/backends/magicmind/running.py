@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artifacts.cards import Card
-from convert.backends.asking import cards_of, find_program
+from convert.backends.asking import cards_of, find_program, hidden_by
 from convert.backends.base import CannotRun, Missing, Ran, Runner, RunRequest, Toolchain
 from convert.backends.children import read_outputs, sample_pairs, script_text, settings_text, write_feeds
 from convert.backends.magicmind.cards import too_few
@@ -72,10 +72,10 @@ def run_artifact(request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | Can
 
 def card_of(target: Target, environment: Mapping[str, str]) -> Card | CannotRun:
     """The card that a target's artifacts run on here."""
-    cards = cards_of("cambricon", environment)
-    hidden = environment.get("MLU_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    cards = cards_of(("cambricon",), environment)
+    hidden = hidden_by("cambricon", environment)
     if not cards or hidden:
-        why = "MLU_VISIBLE_DEVICES hides every card" if cards else "cnmon shows no card here"
+        why = f"{hidden} hides every card" if cards else "cnmon shows no card here"
         return CannotRun(reason=why, hint=f"validate on a machine that has {target.name}")
     fitting = [card for card in cards if card.arch == target.arch]
     if not fitting:

@@ -17,7 +17,7 @@ from convert.backends.base import MODEL_IN, OUT, Toolchain
 from convert.backends.children import script_text, settings_text
 from convert.backends.migraphx.dims import Span, dim_words, module_dims, spans_of
 from convert.backends.migraphx.options import Chosen, calibrates, chosen
-from convert.backends.migraphx.versions import ASSUMED_FORK, FLAGS, Dialect, dialect_of
+from convert.backends.migraphx.versions import ASSUMED_FORK, FLAGS, NEWEST, OLDEST, Dialect, dialect_of
 from convert.backends.options import check_precision
 from convert.errors import UsageError
 from convert.values import CompileOptions, Note, OnnxGraph, Plan
@@ -234,7 +234,7 @@ def _needs(job: Job, *, by_module: bool) -> dict[str, str]:
 
 
 def _notes(job: Job, *, by_module: bool) -> list[Note]:
-    notes = []
+    notes = [*_version_notes(job.dialect)]
     if by_module and not job.graph.calibration_count:
         text = f"calibrated on the model's own samples ({job.graph.sample_count}): --calibration gives data made for it"
         notes.append(Note(level="warning", text=text))
@@ -263,6 +263,16 @@ def _notes(job: Job, *, by_module: bool) -> list[Note]:
         notes.append(Note(text=f"left out, since they are for a card: {names}"))
     beside = sorted(job.chosen.on & {"fp8", "int4-weights"})
     return [*notes, *(Note(text=f"{name} is judged by the gate of {job.options.precision}") for name in beside)]
+
+
+def _version_notes(dialect: Dialect) -> list[Note]:
+    """A driver that is older or newer than what is known is spoken to as the nearest that is."""
+    if dialect.fork or OLDEST <= dialect.version <= NEWEST:
+        return []
+    other = "newer" if dialect.version > NEWEST else "older"
+    spoken = ".".join(map(str, dialect.level))
+    text = f"MIGraphX {dialect.text} is {other} than what is known here: it is spoken to as {spoken}"
+    return [Note(level="warning", text=text)]
 
 
 def _range_note(job: Job) -> Note:

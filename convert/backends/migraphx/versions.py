@@ -123,8 +123,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def level(self) -> Number:
-        """The AMD version whose table holds."""
-        return OLDEST if self.fork else self.version
+        """The AMD version whose table holds: of what is not known, the nearest one."""
+        return OLDEST if self.fork else min(max(self.version, OLDEST), NEWEST)
 
     @property
     def closing(self) -> Closing:
@@ -138,7 +138,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def file_version(self) -> int:
         """The version of the .mxr format; 0: not known."""
-        if self.fork:
+        if self.fork or self.version > NEWEST:
             return 0
         return next((number for since, number in FILE_VERSIONS if self.version >= since), 0)
 
@@ -156,8 +156,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 def dialect_of(version: str, *, fork: bool = False) -> Dialect:
     """The dialect of a version text: ``2.15.0``, ``rocm-7.2``, ``4.0``. Anything without a number is taken as assumed.
 
-    A driver older than 2.2 is spoken to as 2.2, one that is newer than 2.16 as 2.16: what is known of it then holds
-    for as long as its flags are not taken away.
+    A driver older than 2.2 is spoken to as 2.2, one that is newer than 2.16 as 2.16, and a plan says so: what is known
+    holds for as long as its flags are not taken away.
     """
     text = version.strip().lower()
     if text.startswith("rocm"):
@@ -166,4 +166,4 @@ def dialect_of(version: str, *, fork: bool = False) -> Dialect:
     number: Number = (numbers[0], numbers[1] if len(numbers) > 1 else 0)
     if fork or number[0] >= 4:
         return Dialect(version=number if number[0] else (4, 0), fork=True)
-    return Dialect(version=min(max(number if number[0] else (2, 15), OLDEST), NEWEST))
+    return Dialect(version=number if number[0] else (2, 15))

@@ -29,24 +29,41 @@ def samples(settings: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
+PRODUCTS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData", "MatMul")
+
+
+def left_out(model: Any, keep: list[str]) -> list[str]:
+    """The operations of the nodes to keep; a convolution with a bias becomes ``NODE/WithoutBiases`` and ``NODE``."""
+    nodes = set(keep)
+    names = [op.get_friendly_name() for op in model.get_ops()]
+    return [name for name in names if name in nodes or name.rpartition("/")[0] in nodes]
+
+
 def quantized(model: Any, settings: dict[str, Any]) -> Any:
-    """The model in int8, weights per channel, calibrated on the samples; ``keep`` names operations to leave out."""
+    """The model in int8, weights per channel, calibrated on the samples; ``keep`` names nodes to leave out."""
     import nncf
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
 
     data = samples(settings)
     if not data:
         raise RuntimeError("there is no data to calibrate with")
-    known = {op.get_friendly_name() for op in model.get_ops()}
-    keep = [name for name in settings["keep"] if name in known]
+    keep = left_out(model, settings["keep"])
+    kinds = sorted({op.get_type_name() for op in model.get_ops()} - set(PRODUCTS))
+    kinds = kinds if settings["scope"] == "products" else []
     say(f"calibrating on {len(data)} samples, {len(keep)} operations left out")
-    scope = nncf.IgnoredScope(names=keep) if keep else None
+    ranges = {"minmax": "MINMAX", "mean": "MEAN_MINMAX", "histogram": "HISTOGRAM"}[settings["ranges"]]
+    advanced = nncf.AdvancedQuantizationParameters(
+        activations_range_estimator_params=getattr(RangeEstimatorParametersSet, ranges),
+        disable_bias_correction=settings["bias_correction"] == "no",
+    )
     return nncf.quantize(
         model,
         nncf.Dataset(data),
         subset_size=len(data),
         preset=nncf.QuantizationPreset(settings["preset"]),
-        fast_bias_correction=settings["fast_bias_correction"],
-        ignored_scope=scope,
+        fast_bias_correction=settings["bias_correction"] != "slow",
+        ignored_scope=nncf.IgnoredScope(names=keep, types=kinds, validate=False),
+        advanced_parameters=advanced,
     )
 
 

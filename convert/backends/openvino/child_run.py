@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
+CONSTANT = ("Constant", "Parameter", "Result")
+
 
 def say(text: str) -> None:
     """One line for the log."""
@@ -30,13 +32,32 @@ def feed(compiled: Any, arrays: dict[str, Any], names: list[str]) -> dict[int, A
     return chosen
 
 
+def tell_all(model: Any, path: str) -> None:
+    """Make every float value that has a name an output, behind the model's own; write the names of all outputs."""
+    ports = [port for op in model.get_ordered_ops() for port in op.outputs() if op.get_type_name() not in CONSTANT]
+    named = [port for port in ports if port.get_names() and port.get_element_type().is_real()]
+    known = [sorted(port.get_names()) for port in model.outputs]
+    taken = {name for names in known for name in names}
+    more = [port for port in named if not port.get_names() & taken]
+    model.add_outputs(more)
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump(known + [sorted(port.get_names()) for port in more], stream)
+
+
 def main() -> int:
     """Run the settings named on the command line; gives the exit code."""
     with open(sys.argv[1], encoding="utf-8") as stream:
         settings = json.load(stream)
     core = ov.Core()
-    compiled = core.compile_model(core.read_model(settings["artifact"]), settings["device"], settings["hints"])
-    say("device " + core.get_property(settings["device"], "FULL_DEVICE_NAME"))
+    device, compute = settings["device"], settings["compute"]
+    if compute == "f16" and "FP16" not in core.get_property(device, "OPTIMIZATION_CAPABILITIES"):
+        compute = "f32"
+    hints = {"INFERENCE_PRECISION_HINT": compute}
+    model = core.read_model(settings["artifact"])
+    if "values" in settings:
+        tell_all(model, settings["values"])
+    compiled = core.compile_model(model, device, hints)
+    say("device " + core.get_property(device, "FULL_DEVICE_NAME") + ", computing in " + compute)
     request = compiled.create_infer_request()
     times = []
     for source, target in settings["samples"]:

@@ -4,13 +4,16 @@ The plan is a small bash script of tpu-mlir's own commands, the same here and in
 
     lower the IR version ─▶ model_transform ─▶ (int8: run_calibration) ─▶ model_deploy ─▶ out/model.bmodel
 
+    script.py       that script, and the settings of the steps between
+    child_steps.py  the steps between, in tpu-mlir's environment
+    inside.py       the values inside of a compiled graph, for a gate that failed
+
 The artifact runs on tpu-mlir's simulator of the chip. A file that was damaged runs too, with NaN and exit code 0: only
 the numbers tell, and the digest.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping
@@ -19,11 +22,11 @@ from typing import TYPE_CHECKING
 
 from convert.backends.base import (
     LOG,
-    MODEL_IN,
     OUT,
     CannotRun,
     Compiled,
     Diagnosis,
+    Inside,
     Missing,
     Ran,
     RunRequest,
@@ -32,7 +35,6 @@ from convert.backends.base import (
 from convert.backends.children import (
     INPUTS,
     OUTPUTS,
-    calibration_places,
     ended_badly,
     link_calibration,
     probe_installed,
@@ -40,6 +42,8 @@ from convert.backends.children import (
     write_feeds,
 )
 from convert.backends.options import check_options, check_precision, choice
+from convert.backends.sophgo.inside import inside
+from convert.backends.sophgo.script import ARTIFACT, BUILD, QUANTIZE, TABLE, WIDE, Choices, build_files
 from convert.errors import CompileFailed, UsageError
 from convert.toolchains.place import installed_toolchain
 from convert.values import CompileOptions, Note, OnnxGraph, Plan, TensorSpec
@@ -50,26 +54,25 @@ if TYPE_CHECKING:
     from convert.backends.base import Array, Feeds, Runner
 
 VERIFIED = "1.30.2"
-QUANTIZE = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "int8": "INT8"}
 OPTIONS = {
+    "scope": "products|all (int8: convolutions, products of matrices and what stands between them, or all that can be)",
+    "calibrate": "max|kl|percentile9999|mse (int8: how run_calibration finds the ranges; kl takes minutes)",
+    "wider": "F32|F16 (mixed, int8: the type of what is left out; F16 is faster, and sums of squares overflow in it)",
     "simulate": "yes|no (run the artifact on the chip's simulator for the gate; no leaves that to another machine)",
     "opt": "2|1|3 (model_deploy's level of optimization)",
 }
+"""The first choice is taken. ``max`` is what the forecast calibrates with. Of few samples ``kl`` cuts off too much, it
+tunes for minutes, and with an output of one element it ended with the process ("data size 128 exceeds model tensor
+size 1", tpu-mlir 1.30.2)."""
+SCOPES = ("products", "all")
+METHODS = ("max", "kl", "percentile9999", "mse")
+WIDE_TYPES = ("F32", "F16")
 SWITCHES = ("yes", "no")
 LEVELS = ("2", "1", "3")
-ARTIFACT = "model.bmodel"
-BUILD = "build.sh"
 RUN = "run.sh"
-WORK = "work"
 SLOW = 3 * 64 * 64
 """Elements of an input from which on the simulator takes minutes rather than seconds for a sample: a ResNet-18 at
 3x224x224 was measured at 368 s, a small network at 3x64x64 at under 10 s (tpu-mlir 1.30.2, two cores)."""
-NEWEST_IR = 8
-"""tpu-mlir's ONNX Runtime 1.16.3 reads up to IR version 9; with 10 it stops with an UnboundLocalError."""
-LOWER_IR = (
-    "import onnx, sys; m = onnx.load(sys.argv[1], load_external_data=False); "
-    f"m.ir_version = min(m.ir_version, {NEWEST_IR}); onnx.save(m, sys.argv[2])"
-)
 DTYPES = {"int64": "int32", "bool": "float32", "float64": "float32", "float16": "float32"}
 """What tpu-mlir makes of the inputs' dtypes."""
 
@@ -93,11 +96,16 @@ class SophgoBackend:
         check_precision(options, target, tuple(QUANTIZE))
         shapes = _fixed_shapes(graph)
         simulate = choice(options, "simulate", SWITCHES)
-        script = _build_script(graph, target, options, shapes, choice(options, "opt", LEVELS))
+        choices = Choices(
+            opt=choice(options, "opt", LEVELS),
+            scope=choice(options, "scope", SCOPES),
+            calibrate=choice(options, "calibrate", METHODS),
+            wider=choice(options, "wider", WIDE_TYPES),
+        )
         return Plan(
             backend=self.name,
             argv=("bash", BUILD),
-            files={BUILD: script},
+            files=build_files(graph, target, options, shapes, choices),
             output=ARTIFACT,
             needs={"toolchain": "tpu-mlir", "version": toolchain.version, "soc": target.name, "simulate": simulate},
             notes=_notes(graph, options, shapes, simulate),
@@ -116,7 +124,8 @@ class SophgoBackend:
         bin_folder = found.python.parent if found else Path("/usr/bin")
         finished = run_script(runner, plan.argv, bin_folder, LOG)
         failure = ended_badly(finished, folder / LOG)
-        return Compiled(files=(ARTIFACT,), failure=failure, finished=finished, notes=notes)
+        made = tuple(name for name in (TABLE, WIDE) if (folder / OUT / name).is_file())
+        return Compiled(files=(ARTIFACT, *made), failure=failure, finished=finished, notes=notes)
 
     def run(self, request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | CannotRun:
         """Run the artifact on the chip's simulator, sample by sample.
@@ -147,6 +156,14 @@ class SophgoBackend:
             device=f"tpu-mlir's simulator of {find_target(artifact.target).name}",
         )
 
+    def inside(self, request: RunRequest, feed: Mapping[str, Array], runner: Runner) -> Inside | CannotRun:
+        """What the artifact computes on its way, for one sample."""
+        found = installed_toolchain("sophgo")
+        if found is None:
+            return CannotRun(reason="tpu-mlir is not installed")
+        (cast,) = _cast([feed])
+        return inside(request, cast, found, runner)
+
     def diagnose(self, log: str, plan: Plan) -> Diagnosis:
         """By the messages of tpu-mlir's front end."""
         from convert.diagnosis import read_log
@@ -166,37 +183,6 @@ def _fixed_shapes(graph: OnnxGraph) -> list[list[int]]:
             hint="say one size for each: " + " ".join(f"--dim {name}=1" for name in open_dims),
         )
     return [[sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape] for spec in graph.inputs]
-
-
-def _build_script(
-    graph: OnnxGraph, target: Target, options: CompileOptions, shapes: list[list[int]], level: str
-) -> str:
-    shape_text = json.dumps(shapes, separators=(",", ":"))
-    lines = [
-        "#!/usr/bin/env bash",
-        "# tpu-mlir's commands, in the working folder.",
-        "set -euo pipefail",
-        'python="$(dirname "$(command -v model_transform.py)")/python"',
-        '[ -x "$python" ] || python=python3',
-        f"mkdir -p {WORK}",
-        # Beside the weights, which external data must be.
-        f'"$python" -c {shlex.quote(LOWER_IR)} {MODEL_IN} model/lowered.onnx',
-        f"cd {WORK}",
-        "model_transform.py --model_name model --model_def ../model/lowered.onnx"
-        f" --input_shapes {shlex.quote(shape_text)} --mlir model.mlir",
-    ]
-    table = ""
-    if options.precision == "int8":
-        count = len(calibration_places(graph))
-        lines.append(f"run_calibration.py model.mlir --dataset ../calibration --input_num {count} -o calibration.txt")
-        table = " --calibration_table calibration.txt"
-    quantize = QUANTIZE[options.precision]
-    lines.append(
-        f"model_deploy.py --mlir model.mlir --quantize {quantize}{table} --chip {target.name.lower()} --opt {level}"
-        f" --model {ARTIFACT}"
-    )
-    lines.append(f"mv {ARTIFACT} ../{OUT}/{ARTIFACT}")
-    return "\n".join(lines) + "\n"
 
 
 def _run_script(artifact: Path, count: int) -> str:

@@ -41,7 +41,7 @@ def probe(target: Target, environment: Mapping[str, str]) -> Toolchain | Missing
 
 
 def _with_card(program: str, version: str, target: Target, environment: Mapping[str, str]) -> Toolchain | Missing:
-    cards = cards_of("nvidia", environment)
+    cards = cards_of(("nvidia",), environment)
     card = card_for(target, cards)
     if card is None:
         here = f"the card here is {', '.join(card.name for card in cards)}" if cards else "no NVIDIA card is seen"

@@ -8,7 +8,7 @@ from string import ascii_letters
 import numpy as np
 
 from convert.lowering.rules.elementwise import greatest
-from convert.lowering.site import Refuse, Site
+from convert.lowering.site import Refuse, Site, room_for
 from convert.lowering.table import down
 
 Term = tuple[str, str]
@@ -63,6 +63,7 @@ def _diagonal(site: Site, name: str, letters: str) -> Term:
             raise Refuse("a diagonal needs a fixed size")
         order = [i for i in range(len(letters)) if i not in (first, second)] + [first, second]
         turned = site.op("Transpose", name, perm=order)
+        room_for(count, count)
         unit = site.cast(site.tensor(np.eye(count, dtype=np.float32)), site.dtype(site.inp(0)))
         name = site.reduce("ReduceSum", site.op("Mul", turned, unit), [-1], keepdims=0)
         letters = "".join(letters[i] for i in order[:-1])

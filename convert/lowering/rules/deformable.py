@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from convert.lowering.rules.vision import Sampler
-from convert.lowering.site import Refuse, Site
+from convert.lowering.site import Refuse, Site, room_for
 from convert.lowering.table import down
 
 T = TensorProto
@@ -50,6 +50,7 @@ def _grid(site: Site, kernel: list[int], rows: int, columns: int) -> list[np.nda
     strides, dilations = (site.attr(name) or [1, 1] for name in ("strides", "dilations"))
     pads = site.attr("pads") or [0] * 4
     counts = (rows, columns)
+    room_for(*kernel, rows, columns)
     axes = [
         np.arange(kernel[i])[:, None] * dilations[i] + np.arange(counts[i])[None, :] * strides[i] - pads[i]
         for i in (0, 1)

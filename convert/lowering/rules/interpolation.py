@@ -11,7 +11,7 @@ import math
 import numpy as np
 from onnx import TensorProto
 
-from convert.lowering.site import Refuse, Site
+from convert.lowering.site import Refuse, Site, room_for
 
 T = TensorProto
 MAX_MATRIX = 1 << 22
@@ -52,6 +52,7 @@ def _along(site: Site, value: str, matrix: Array, axis: int, rank: int) -> str:
 
 def axis_weights(site: Site, size: int, output: int, scale: float) -> Array:
     """The matrix [size, output] of one axis."""
+    room_for(size, output)
     weights = np.zeros((size, output))
     outside_counts = not site.attr("exclude_outside", 0)
     for column in range(output):

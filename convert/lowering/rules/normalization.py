@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from convert.lowering.site import Refuse, Site
+from convert.lowering.site import Refuse, Site, room_for
 from convert.lowering.table import down, up
 
 T = TensorProto
@@ -70,6 +70,7 @@ def group_normalization(site: Site) -> None:
     wide = site.cast(x, stash) if stash != dtype else x
     rows = site.reshape(wide, 0, groups, -1)
     kind = np.dtype(np.float64 if stash == T.DOUBLE else np.float32)
+    room_for(groups)
     ones, zeros = (site.tensor(np.full(groups, v, dtype=kind)) for v in (1, 0))
     if stash not in (T.FLOAT, T.DOUBLE):
         ones, zeros = site.cast(ones, stash), site.cast(zeros, stash)

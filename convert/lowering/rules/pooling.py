@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from convert.lowering.site import Refuse, Site
+from convert.lowering.site import Refuse, Site, room_for
 from convert.lowering.table import down, up
 
 T = TensorProto
@@ -19,7 +19,7 @@ def average_of_dilated(site: Site) -> None:
     if dilations is None or all(d == 1 for d in dilations):
         site.same(drop=["dilations"])
         return
-    window = _Window(site)
+    window = Window(site)
     total = window.total(site.inp(0))
     count = window.counts(with_pads=bool(site.attr("count_include_pad", 0)))
     site.end("Div", total, count)
@@ -34,7 +34,7 @@ def norm_of_dilated(site: Site) -> None:
         return
     power, dtype = site.attr("p", 2), site.dtype(site.inp(0))
     raised = site.op("Pow", site.op("Abs", site.inp(0)), site.scalar(power, dtype))
-    site.end("Pow", _Window(site).total(raised), site.scalar(1 / power, dtype))
+    site.end("Pow", Window(site).total(raised), site.scalar(1 / power, dtype))
 
 
 @down("AveragePool", "MaxPool", "LpPool", version=22)
@@ -43,7 +43,7 @@ def last_window_on_padding(site: Site) -> None:
     if not site.attr("ceil_mode", 0) or site.attr("auto_pad", "NOTSET") != "NOTSET":
         site.same()
         return
-    window = _Window(site, keep_ceil=True)
+    window = Window(site, keep_ceil=True)
     gaps = zip(window.pads[window.rank :], window.strides, window.spans(), strict=True)
     if all(pad + stride <= span for pad, stride, span in gaps):
         site.same()
@@ -55,7 +55,7 @@ def last_window_on_padding(site: Site) -> None:
     site.same(drop=["ceil_mode"], pads=window.ends())
 
 
-class _Window:
+class Window:
     """The window of a pooling operator, as a convolution of one channel."""
 
     def __init__(self, site: Site, *, keep_ceil: bool = False) -> None:
@@ -107,6 +107,7 @@ class _Window:
         return [*self.pads[: self.rank], *ends]
 
     def _convolve(self, name: str, pads: list[int]) -> str:
+        room_for(*self.kernel)
         ones = self.site.tensor(np.ones([1, 1, *self.kernel], dtype=np.float32))
         weights = ones if self.dtype == T.FLOAT else self.site.cast(ones, self.dtype)
         return self.site.op("Conv", name, weights, strides=self.strides, dilations=self.dilations, pads=pads)
@@ -134,8 +135,7 @@ class _Window:
             kept = [p + min(0, e) for p, e in zip(self.pads[self.rank :], self.extra, strict=True)]
             sizes = [s + self.pads[i] + kept[i] for i, s in enumerate(sizes)]
             pads = [*[0] * self.rank, *(max(0, e) for e in self.extra)]
-        if np.prod(sizes) > 1 << 24:
-            raise Refuse("the input is too big for counting the elements of every window")
+        room_for(*sizes)
         ones = site.tensor(np.ones([1, 1, *sizes], dtype=np.float32))
         ones = ones if self.dtype == T.FLOAT else site.cast(ones, self.dtype)
         return self._convolve(ones, pads)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from onnx import TensorProto
 
-from convert.lowering.site import Refuse, Site
+from convert.lowering.site import Refuse, Site, room_for
 from convert.lowering.table import down, up
 
 T = TensorProto
@@ -214,6 +214,7 @@ def columns_by_transposed_convolution(site: Site) -> None:
     counts = [r // s + 1 for r, s in zip(room, strides, strict=True)]
     columns = math.prod(block)
     rows = site.reshape(data, -1, columns, *counts)
+    room_for(columns, columns)
     kernel = np.eye(columns, dtype=np.float32).reshape(columns, 1, *block)
     weights = site.tensor(kernel) if dtype == T.FLOAT else site.cast(site.tensor(kernel), dtype)
     given = {"strides": strides, "dilations": dilations, "pads": pads}

@@ -117,10 +117,9 @@ class _Model:
             if self.about["stepped"] == "dynamic_image_size":
                 rest = iter(step)
         if self.about["aipp"] and self.inputs[index].name == self.about["aipp"][0]:
-            config = self.about["aipp"][1]
-            channels = {"RGB888_U8": 3, "XRGB8888_U8": 4, "YUV400_U8": 1}[config["input_format"]]
-            batch = shapes[self.inputs[index].name][0]
-            return [batch, int(config["src_image_size_h"]), int(config["src_image_size_w"]), channels]
+            from om_format import aipp_shape
+
+            return aipp_shape(self.about["aipp"][1], shapes[self.inputs[index].name][0])
         return shapes[self.inputs[index].name]
 
     def size(self, index: int) -> int:

@@ -44,8 +44,10 @@ def rounded(array: np.ndarray, kind: str) -> np.ndarray:
 def compute(about: dict[str, Any], model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs as the card would give them: in the precision asked for, and wrong where a fault asks for that."""
     import onnxruntime
+    from amct_tool import runnable
     from onnx import numpy_helper
 
+    model = runnable(model)
     kind = about["precision"]
     kept = {name for node in model.graph.node if node.name in about["keep"] for name in node.input}
     for tensor in model.graph.initializer:
@@ -68,6 +70,19 @@ def compute(about: dict[str, Any], model: onnx.ModelProto, feeds: dict[str, np.n
     return outputs
 
 
+AIPP_KEYS = {
+    *("aipp_mode", "related_input_rank", "input_format", "src_image_size_w", "src_image_size_h"),
+    *("crop", "load_start_pos_w", "load_start_pos_h", "crop_size_w", "crop_size_h"),
+    *("csc_switch", "rbuv_swap_switch", "ax_swap_switch", "padding"),
+    *(f"{side}_padding_size" for side in ("left", "right", "top", "bottom")),
+    *(f"{kind}_chn_{channel}" for kind in ("mean", "min", "var_reci") for channel in range(4)),
+    *(f"matrix_r{row}c{column}" for row in range(3) for column in range(3)),
+    *(f"{side}_bias_{channel}" for side in ("input", "output") for channel in range(3)),
+}
+"""Settings of the manual's template that a static AIPP of 8-bit images takes."""
+AIPP_CHANNELS = {"RGB888_U8": 3, "XRGB8888_U8": 4, "YUV400_U8": 1}
+
+
 def parse_aipp(text: str) -> dict[str, str]:
     """The settings of an AIPP file; ValueError where it is none."""
     match = re.fullmatch(r"\s*aipp_op\s*\{(.*)\}\s*", text, re.DOTALL)
@@ -76,21 +91,57 @@ def parse_aipp(text: str) -> dict[str, str]:
     settings = {}
     for line in filter(None, (line.strip() for line in match[1].splitlines())):
         key, colon, value = line.partition(":")
-        if not colon or not re.fullmatch(r"[a-z0-9_]+", key.strip()):
+        if not colon or key.strip() not in AIPP_KEYS or key.strip() in settings:
             raise ValueError(f"can't read {line!r}")
         settings[key.strip()] = value.strip()
-    if settings.get("aipp_mode") != "static" or "input_format" not in settings:
+    if settings.get("aipp_mode") != "static" or settings.get("input_format") not in (*AIPP_CHANNELS, "YUV420SP_U8"):
         raise ValueError("aipp_mode or input_format is missing")
-    for key in ("mean_chn_0", "mean_chn_1", "mean_chn_2"):
-        if not settings.get(key, "0").isdigit():
-            raise ValueError(f"{key} takes whole numbers")
+    for channel in range(4):
+        whole = settings.get(f"mean_chn_{channel}", "0")
+        if not whole.isdigit() or int(whole) > 255:
+            raise ValueError(f"mean_chn_{channel} takes whole numbers of 0 to 255")
+        if not 0 <= float(settings.get(f"min_chn_{channel}", "0")) <= 255:
+            raise ValueError(f"min_chn_{channel} takes 0 to 255")
+        if abs(float(settings.get(f"var_reci_chn_{channel}", "1"))) > 65504:
+            raise ValueError(f"var_reci_chn_{channel} is fp16")
+    sizes = [int(settings.get(f"src_image_size_{side}", "2")) for side in "wh"]
+    if settings["input_format"] == "YUV420SP_U8" and (any(size % 2 for size in sizes) or "matrix_r0c0" not in settings):
+        raise ValueError("YUV420 wants even sizes and a matrix")
+    if settings.get("csc_switch") == "true" and settings["input_format"] == "YUV400_U8":
+        raise ValueError("YUV400 has no colours to convert")
     return settings
 
 
+def aipp_shape(config: dict[str, str], batch: int) -> list[int]:
+    """What the card is fed: packed pixels, or NV12."""
+    height, width = int(config["src_image_size_h"]), int(config["src_image_size_w"])
+    if config["input_format"] == "YUV420SP_U8":
+        return [batch, height * 3 // 2, width]
+    return [batch, height, width, AIPP_CHANNELS[config["input_format"]]]
+
+
+def nv12_pixels(frame: np.ndarray, config: dict[str, str]) -> np.ndarray:
+    """One NV12 frame to three channels by the configured matrix, pixel by pixel as the manual's formula says it."""
+    height = frame.shape[0] * 2 // 3
+    matrix = [[int(config[f"matrix_r{row}c{column}"]) for column in range(3)] for row in range(3)]
+    bias = [int(config.get(f"input_bias_{channel}", "0")) for channel in range(3)]
+    out = np.zeros((height, frame.shape[1], 3), np.uint8)
+    for y in range(height):
+        for x in range(frame.shape[1]):
+            at = height + y // 2, x // 2 * 2
+            given = (int(frame[y, x]), int(frame[at[0], at[1]]), int(frame[at[0], at[1] + 1]))
+            less = [value - lower for value, lower in zip(given, bias, strict=True)]
+            for channel, row in enumerate(matrix):
+                value = sum(factor * part for factor, part in zip(row, less, strict=True)) >> 8
+                out[y, x, channel] = min(255, max(0, value))
+    return out
+
+
 def apply_aipp(image: np.ndarray, config: dict[str, str]) -> np.ndarray:
-    """uint8 [N, H, W, C] → float32 [N, C, h, w]: swap, crop, mean and variance, padding."""
+    """uint8 as the card is fed → float32 [N, C, h, w]: swap, crop, colour space, mean and variance in fp16, padding."""
     number = {key: float(value) for key, value in config.items() if re.fullmatch(r"-?[\d.]+(e-?\d+)?", value)}
-    pixels = image[..., :3]
+    yuv = config["input_format"] == "YUV420SP_U8"
+    pixels = np.stack([nv12_pixels(frame, config) for frame in image]) if yuv else image[..., :3]
     if config.get("rbuv_swap_switch") == "true":
         pixels = pixels[..., ::-1]
     if config.get("crop") == "true":
@@ -98,12 +149,10 @@ def apply_aipp(image: np.ndarray, config: dict[str, str]) -> np.ndarray:
         pixels = pixels[:, top : top + int(number["crop_size_h"]), left : left + int(number["crop_size_w"])]
     planes = []
     for channel in range(pixels.shape[-1]):
-        low = number.get(f"mean_chn_{channel}", 0.0) + number.get(f"min_chn_{channel}", 0.0)
-        planes.append(
-            (pixels[..., channel].astype(np.float32) - np.float32(low))
-            * np.float32(number.get(f"var_reci_chn_{channel}", 1.0))
-        )
-    values = np.stack(planes, axis=1)
+        low = number.get(f"mean_chn_{channel}", 0.0) + float(np.float16(number.get(f"min_chn_{channel}", 0.0)))
+        factor = np.float32(np.float16(number.get(f"var_reci_chn_{channel}", 1.0)))
+        planes.append(((pixels[..., channel].astype(np.float32) - np.float32(low)) * factor).astype(np.float16))
+    values = np.stack(planes, axis=1).astype(np.float32)
     if config.get("padding") == "true":
         pads = [int(number.get(f"{side}_padding_size", 0)) for side in ("top", "bottom", "left", "right")]
         values = np.pad(values, ((0, 0), (0, 0), (pads[0], pads[1]), (pads[2], pads[3])))

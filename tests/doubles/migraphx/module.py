@@ -38,6 +38,7 @@ class shape:  # noqa: N801
 class program:  # noqa: N801
     def __init__(self, inner):
         self._inner = inner
+        self._built = dict(inner.header["dims"])
 
     def get_parameter_names(self):
         return list(self._inner.header["types"])
@@ -62,8 +63,9 @@ class program:  # noqa: N801
 if mx.is_fork():
 
     def _reshape(self, inputs):
+        """Up to the sizes that it was built for, smaller and larger in turn, as DTK's tutorials do it."""
         for name, sizes in inputs.items():
-            if any(new > old for new, old in zip(sizes, self._inner.header["dims"][name], strict=True)):
+            if any(new > old for new, old in zip(sizes, self._built[name], strict=True)):
                 raise RuntimeError(f"reshape: {name} is larger than the program was built for")
             self._inner.header["dims"][name] = sizes
 

@@ -1,0 +1,69 @@
+"""Why an artifact failed its gate, in words: where it first departs, and whether the forecast had said so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from convert.backends import load_backend
+from convert.evidence import Evidence
+from convert.ladder import holds_with_plan
+from convert.request import TargetResult
+from convert.values import Forecast, GateVerdict, Located, ValidationReport
+
+FP16_LARGEST = 65504.0
+NO_NUMBER = 1e9
+"""The relative L2 of an output that has NaN or infinities where the graph has numbers."""
+
+
+def why(result: TargetResult, evidence: Evidence, locate: Callable[[tuple[int, float]], Located | None]) -> str:
+    """Why a judged target failed: by what its artifact computes on its way, where that can be told, and the forecast.
+
+    ``locate`` compares the values inside for a sample, by its number, with a limit of relative L2.
+    """
+    report, verdict = result.report, result.verdict
+    if report is None or verdict is None:
+        return ""
+    located = None
+    ran = report.ran_on in ("device", "simulator") and evidence.measured is None
+    if ran and getattr(load_backend(result.backend), "inside", None) is not None:
+        located = locate((_worst_sample(report, verdict), verdict.thresholds["rel_l2"]))
+    return cause(located, evidence.forecast, result.precision)
+
+
+def _worst_sample(report: ValidationReport, verdict: GateVerdict) -> int:
+    """The sample that the first output which failed is worst in."""
+    failed = " ".join(verdict.failures)
+    return next((output.worst_sample for output in report.outputs if repr(output.name) in failed), 0)
+
+
+def cause(located: Located | None, forecast: Forecast | None, precision: str) -> str:
+    """One or two clauses; empty where nothing is known."""
+    return "; ".join(filter(None, (_departure(located, precision), _forecast(forecast, located))))
+
+
+def _departure(located: Located | None, precision: str) -> str:
+    if located is None or not located.compared:
+        return ""
+    if not located.node:
+        return f"none of its {located.compared} values inside departs by itself (by {located.how})"
+    module = f" in module {located.module}" if located.module else ""
+    largest = max(abs(located.low), abs(located.high))
+    if located.error >= NO_NUMBER:
+        over = ", which fp16 can't hold" if precision in ("fp16", "mixed") and largest > FP16_LARGEST else ""
+        told = f"it has NaN or infinities where the graph has up to {largest:.4g}{over}"
+    else:
+        told = f"relative L2 {located.error:.3g}, with {located.arriving:.3g} arriving"
+    return f"it first departs at {located.op} {located.node!r}{module}: {told} (by {located.how})"
+
+
+def _forecast(forecast: Forecast | None, located: Located | None) -> str:
+    if forecast is None:
+        return ""
+    if holds_with_plan(forecast):
+        return f"the forecast of {forecast.precision} keeps the gate, so the loss is the compiler's own"
+    named = next((node for node in forecast.guilty if node.reasons), None)
+    if named is None:
+        return f"the forecast of {forecast.precision} does not keep the gate either"
+    if located is not None and named.node == located.node:
+        return f"the forecast blames that node, too: {named.reasons[0]}"
+    return f"the forecast of {forecast.precision} blames {named.op} {named.node!r}: {named.reasons[0]}"

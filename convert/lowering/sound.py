@@ -1,0 +1,169 @@
+"""``unsound``: what ONNX's own checks hold against the parts of a model, one by one.
+
+Everything behind relies on nodes that have the inputs, outputs and attributes of their operator, on weights whose data
+fit their type and shape, and on names that are text. ``onnx.checker`` says so of a whole model at its first fault, and
+reads external data; here it is asked part by part. What a compiler or a later stage judges better is left to it:
+operators that an opset does not have, the order of nodes, shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+from convert.errors import ExportError
+from convert.lowering.facts import subgraphs
+from convert.lowering.schemas import main_domain
+
+MAX_OPSET = 1 << 20
+LISTED = 5
+JUDGED_LATER = ("No Op registered for", "No opset import for domain", "is deprecated in domain_version", "No Schema")
+"""Words of the checker about operators that are not known: the support check and lint say more about them."""
+
+
+def require_sound(model: ModelProto) -> None:
+    """Raise :class:`ExportError` CNV-4221 where parts of a model are not what ONNX says they must be."""
+    found = list(dict.fromkeys(unsound(model)))
+    if found:
+        shown = "; ".join(found[:LISTED]) + (f"; and {len(found) - LISTED} more" if len(found) > LISTED else "")
+        raise ExportError(
+            "CNV-4221",
+            f"the graph is no valid ONNX: {shown}",
+            hint="`convert graph lint FILE` lists all that is wrong with it; export the model again, or mend the file",
+        )
+
+
+def unsound(model: ModelProto) -> Iterator[str]:
+    """Every part that is not as it must be, in one line each. Reads no external data."""
+    if reason := unreadable(model):
+        yield reason
+        return
+    versions = {"" if main_domain(entry.domain) else entry.domain: entry.version for entry in model.opset_import}
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = min(max(model.ir_version, 3), onnx.IR_VERSION)
+    context.opset_imports = {**versions, "": versions.get("", 0) or onnx.defs.onnx_opset_version()}
+    yield from _in_graph(model.graph, context)
+    for function in model.functions:
+        for node in function.node:
+            yield from _in_node(node, context, inside=True)
+
+
+def unreadable(model: ModelProto) -> str:
+    """Why nothing else can be told of a model: a name that is no text, or an opset that is no version; else empty."""
+    if any(not _is_text(entry.domain) or not 0 <= entry.version <= MAX_OPSET for entry in model.opset_import):
+        return "it imports an opset that is none"
+    nodes = [node for function in model.functions for node in function.node]
+    for function in model.functions:
+        texts = (function.name, function.domain, function.overload, *function.input, *function.output)
+        if not all(map(_is_text, (*texts, *function.attribute))):
+            return "a local function has a name that is no text"
+    graphs = [model.graph]
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            if not all(map(_is_text, _texts_of(graph))):
+                return "a value has a name that is no text"
+            nodes += graph.node
+        for node in nodes:
+            if not node.op_type or not all(map(_is_text, _texts_of_node(node))):
+                return "a node has a name that is no text, or no operator"
+            graphs += subgraphs(node)
+        nodes = []
+    return ""
+
+
+def _texts_of(graph: GraphProto) -> Iterator[str | bytes]:
+    yield graph.name
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        yield info.name
+        if info.type.HasField("tensor_type"):
+            yield from (dim.dim_param for dim in info.type.tensor_type.shape.dim)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+
+
+def _texts_of_node(node: NodeProto) -> Iterator[str | bytes]:
+    yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
+    for attribute in node.attribute:
+        yield from (attribute.name, attribute.ref_attr_name)
+        if attribute.HasField("t"):
+            yield attribute.t.name
+
+
+def _in_graph(graph: GraphProto, context: Any) -> Iterator[str]:
+    for info in (*graph.input, *graph.output):
+        # No element type at all is common for the outputs of bodies.
+        if info.type.HasField("tensor_type") and info.type.tensor_type.elem_type not in TYPES:
+            yield f"'{info.name}' has the element type {info.type.tensor_type.elem_type}, which is none"
+    for tensor in graph.initializer:
+        yield from _in_tensor(tensor, context)
+    for sparse in graph.sparse_initializer:
+        yield from _told(lambda part=sparse: onnx.checker.check_sparse_tensor(part, context))
+    for node in graph.node:
+        yield from _in_node(node, context)
+
+
+def _in_node(node: NodeProto, context: Any, *, inside: bool = False) -> Iterator[str]:
+    """``inside``: a node of a local function, whose attributes may be those of its call."""
+    bare = _shallow(node)
+    if not main_domain(node.domain) or (inside and any(attribute.ref_attr_name for attribute in node.attribute)):
+        for attribute in bare.attribute:
+            if not attribute.ref_attr_name:
+                yield from _told(lambda part=attribute: onnx.checker.check_attribute(part, context))
+    else:
+        yield from _told(lambda: onnx.checker.check_node(bare, context))
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.TENSOR:
+            yield from _in_tensor(attribute.t, context)
+    for inner in subgraphs(node):
+        yield from _in_graph(inner, context)
+
+
+def _shallow(node: NodeProto) -> NodeProto:
+    """The node without what its bodies and tensors hold: that is checked by itself, and reads values from around it."""
+    if not any(attribute.type in (AttributeProto.TENSOR, *GRAPHS) for attribute in node.attribute):
+        return node
+    bare = NodeProto()
+    bare.CopyFrom(node)
+    for attribute in bare.attribute:
+        if attribute.HasField("t"):
+            attribute.t.CopyFrom(TensorProto(data_type=TensorProto.FLOAT, dims=[0]))
+        for graph in (attribute.g,) if attribute.HasField("g") else attribute.graphs:
+            graph.Clear()
+            graph.name = "body"
+    return bare
+
+
+GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+
+
+def _in_tensor(tensor: TensorProto, context: Any) -> Iterator[str]:
+    if not _is_type(tensor.data_type) or any(dim < 0 for dim in tensor.dims):
+        yield f"the weight '{tensor.name}' has no element type, or a dimension below zero"
+    elif tensor.data_location != TensorProto.EXTERNAL:
+        yield from _told(lambda: onnx.checker.check_tensor(tensor, context))
+
+
+def _told(check: Any) -> Iterator[str]:
+    """What a check of onnx says, in one line."""
+    try:
+        check()
+    except (onnx.checker.ValidationError, RuntimeError, ValueError, TypeError) as error:
+        line = " ".join(str(error).split())[:200] or type(error).__name__
+        if not any(words in line for words in JUDGED_LATER):
+            yield "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
+def _is_text(name: str | bytes) -> bool:
+    """Protobuf gives bytes for a text that is no UTF-8."""
+    return isinstance(name, str)
+
+
+def _is_type(number: int) -> bool:
+    return number != TensorProto.UNDEFINED and number in TYPES
+
+
+TYPES = frozenset(TensorProto.DataType.values())

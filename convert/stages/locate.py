@@ -1,0 +1,111 @@
+"""locate: an artifact that failed its gate ─▶ ``Located``: the first node whose output departs from the graph's.
+
+For backends that can tell what their artifact computes on its way (``inside``). The sample is the one that the gate
+failed worst on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert.arrays import load_npz
+from convert.backends import load_backend
+from convert.backends.base import CannotRun, Inside, RunRequest
+from convert.errors import CompileFailed
+from convert.nodewise.align import relative_error
+from convert.nodewise.departs import Side
+from convert.stages.compile import prepare_folder, runner_for
+from convert.values import CompiledArtifact, Located, OnnxGraph, ValidateOptions
+
+MOST_BYTES = 1 << 30
+"""Of the values of a graph that are compared at once."""
+JUMP = 3.0
+"""A node makes the error that leaves it where that is so much larger than what arrives."""
+
+
+def locate_departure(
+    graph: OnnxGraph, artifact: CompiledArtifact, options: ValidateOptions, where: tuple[int, float], folder: Path
+) -> Located:
+    """Compare what an artifact computes with the graph. ``where``: the number of the sample, and the relative L2 from
+    which a value departs.
+
+    Raises :class:`CompileFailed` CNV-7341 where the values inside can't be had.
+    """
+    number, limit = where
+    prepare_folder(graph, artifact.plan, folder)
+    feed = load_npz(graph.path(f"samples/{number:03d}.npz"))
+    told = _inside(graph, artifact, feed, options, folder)
+    side = Side(graph, folder / "runs")
+    try:
+        return _first(side, feed, told, limit, artifact)
+    finally:
+        side.close()
+
+
+def _inside(
+    graph: OnnxGraph, artifact: CompiledArtifact, feed: dict[str, Any], options: ValidateOptions, folder: Path
+) -> Inside:
+    backend: Any = load_backend(artifact.backend)
+    request = RunRequest(artifact=artifact, graph=graph, folder=folder)
+    try:
+        told: Inside | CannotRun = backend.inside(request, feed, runner_for(options.timeout, folder, options.launcher))
+    except (OSError, ValueError) as error:
+        raise _unknown(str(error)) from error
+    if isinstance(told, CannotRun):
+        raise _unknown(told.reason)
+    return told
+
+
+def _unknown(why: str) -> CompileFailed:
+    return CompileFailed(
+        "CNV-7341",
+        f"what the artifact computes on its way is not known: {why}",
+        hint="the gate's verdict stands without it; compare the outputs with `convert diff`",
+    )
+
+
+def _first(side: Side, feed: dict[str, Any], told: Inside, limit: float, artifact: CompiledArtifact) -> Located:
+    """The first node in the graph's order that makes more error than arrives; else the first that departs at all."""
+    known = [name for name in told.values if name in side.flow.makers]
+    if sum(told.values[name].nbytes for name in known) > MOST_BYTES:
+        raise _unknown(f"its {len(known)} values have more than {MOST_BYTES >> 30} GiB")
+    exact = side.whole(known, feed)
+    errors = {
+        name: relative_error(exact[name], told.values[name])
+        for name in known
+        if exact[name].size == told.values[name].size and exact[name].dtype.kind == "f"
+    }
+    departed = [
+        Located(
+            parent=artifact.digest,
+            how=told.how,
+            compared=len(errors),
+            node=step.name,
+            op=step.op,
+            module=step.module,
+            output=value,
+            error=errors[value],
+            arriving=max((_nearest(side, name, errors) for name in step.inputs), default=0.0),
+            low=float(np.min(exact[value])),
+            high=float(np.max(exact[value])),
+        )
+        for step in side.flow.steps
+        for value in step.outputs
+        if errors.get(value, 0.0) > limit
+    ]
+    made = [one for one in departed if one.error > JUMP * one.arriving]
+    nowhere = Located(parent=artifact.digest, how=told.how, compared=len(errors))
+    return (made or departed or [nowhere])[0]
+
+
+def _nearest(side: Side, value: str, errors: dict[str, float], depth: int = 8) -> float:
+    """The error of a value, or of the nearest known ones that it was computed from."""
+    if value in errors:
+        return errors[value]
+    if depth == 0 or value not in side.flow.makers:
+        return 0.0
+    step = side.flow.steps[side.flow.makers[value]]
+    return max((_nearest(side, name, errors, depth - 1) for name in step.inputs), default=0.0)
