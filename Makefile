@@ -39,6 +39,8 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python scripts/audit
+	$(BIN)/python -m pip check
 
 # Parts alone: make bench ONLY="peers big". The pages go to bench-out and docs/reference.
 bench: $(READY)

@@ -11,7 +11,6 @@ import itertools
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +37,7 @@ from artifacts.card_texts import (
 )
 from artifacts.errors import ModelConvertError
 from artifacts.runner import run_process
+from artifacts.scratch import temporary_folder
 from op_registry.targets import all_socs, all_targets
 from op_registry.values import Target
 
@@ -123,7 +123,7 @@ def find_cards(environment: Mapping[str, str] | None = None, vendors: Sequence[s
     """
     environment = os.environ if environment is None else environment
     try:
-        with tempfile.TemporaryDirectory(prefix="cards-") as scratch:
+        with temporary_folder("cards") as scratch:
             asked = _Tools(Path(scratch), environment)
             wanted = [probe for probe in _PROBES if not vendors or probe[0] in vendors]
             found = [card for probe in wanted for card in _cards(asked, *probe)]

@@ -193,7 +193,9 @@ def _as_keys(declared: Iterable[str], targets: Mapping[str, Descriptor]) -> tupl
     by_name: dict[str, list[str]] = {}
     for key, target in targets.items():
         by_name.setdefault(target.annotations.get(PREFIX + "target", "").lower(), []).append(key)
-    return tuple(sorted({key for name in declared for key in ([name] if name in targets else by_name.get(name, [name]))}))
+    return tuple(
+        sorted({key for name in declared for key in ([name] if name in targets else by_name.get(name, [name]))})
+    )
 
 
 def _released(layout: Layout, edit: IndexEdit, choice: Choice, prepared: tuple[Prepared, ...]) -> Draft:

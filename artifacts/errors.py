@@ -12,6 +12,16 @@ Every code has a page, shown by ``convert explain CODE``.
 from __future__ import annotations
 
 import errno
+import re
+
+
+UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, line breaks, what turns the direction of a text, and halves of surrogate pairs."""
+
+
+def one_line(text: str) -> str:
+    """A text for a message: names in it come from strangers' files, and a terminal acts on what some of them hold."""
+    return UNSEEN.sub(lambda found: " " if found[0] in "\n\r\t" else "?", text) if UNSEEN.search(text) else text
 
 
 class ModelConvertError(Exception):
@@ -20,10 +30,10 @@ class ModelConvertError(Exception):
     exit_code = 1
 
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
         self.code = code
-        self.message = message
-        self.hint = hint
+        self.message = one_line(message)
+        self.hint = one_line(hint)
+        super().__init__(self.message)
 
     def as_json(self) -> dict[str, object]:
         """The error as commands print it under ``--json``."""
@@ -49,7 +59,13 @@ class ResourceLimit(ModelConvertError):
 
 
 def disk_full(error: OSError, doing: str) -> ResourceLimit | None:
-    """The error for a full disk or an exhausted quota, or None where ``error`` is something else."""
+    """The error for a full disk, an exhausted quota or a limit; None where ``error`` is something else."""
+    if error.errno == errno.EFBIG:
+        return ResourceLimit(
+            "CNV-1201",
+            f"a file grew beyond the limit while {doing}{f': {error.filename}' if error.filename else ''}",
+            hint="raise the setting `disk` (CONVERT_DISK), or the limit of your shell (ulimit -f)",
+        )
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return None
     place = f": {error.filename}" if error.filename else ""

@@ -19,6 +19,7 @@ import time
 
 HEAD = 1 << 20
 TAIL = 4 << 20
+PIECE = 1 << 16
 GRACE = 2.0
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -29,7 +30,7 @@ class BoundedLog:
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-        self._tail: collections.deque[bytes] = collections.deque()
+        self._tail: collections.deque[bytearray] = collections.deque()
         self._tail_bytes = 0
         self.total = 0
 
@@ -41,7 +42,11 @@ class BoundedLog:
             self._file.write(data[:room])
         rest = data[room:]
         if rest:
-            self._tail.append(rest)
+            # Small pieces are put together: an object for each byte would take forty times the memory.
+            if self._tail and len(self._tail[-1]) + len(rest) <= PIECE:
+                self._tail[-1] += rest
+            else:
+                self._tail.append(bytearray(rest))
             self._tail_bytes += len(rest)
             while self._tail_bytes - len(self._tail[0]) >= TAIL:
                 self._tail_bytes -= len(self._tail.popleft())
@@ -138,7 +143,7 @@ def _watch(child: int, output: int, lifeline: int, log: BoundedLog, timeout: flo
         wanted = [lifeline, output] if open_output else [lifeline]
         ready, _, _ = select.select(wanted, [], [], 0.05)
         if output in ready:
-            data = os.read(output, 1 << 16)
+            data = os.read(output, PIECE)
             open_output = bool(data)
             log.write(data)
             if data:

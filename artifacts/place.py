@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from artifacts.pull import Pulled, pull
 from artifacts.registry import Registry
 from artifacts.remote import SCHEME, Address, Remote, parse_address
 from artifacts.resolve import choose_target, load_target, resolve, targets_of
+from artifacts.scratch import temporary_folder
 from artifacts.transfer import (
     closure,
     fetch,
@@ -117,7 +117,7 @@ def remote_view(registry: str, text: str, *, whole: bool, options: HttpOptions |
         RegistryError: CNV-9002, CNV-9060 to CNV-9064.
     """
     ref = parse_ref(text)
-    with tempfile.TemporaryDirectory(prefix="model-convert-") as work, _remote(registry, ref.name, options) as remote:
+    with temporary_folder("model-convert") as work, _remote(registry, ref.name, options) as remote:
         root, found = _view(remote, Path(work), ref)
         layout, resolved = resolve(Registry(root), found)
         if whole and resolved.tag:
@@ -226,7 +226,7 @@ def copy(
         ResourceLimit: CNV-1003.
     """
     if destination.startswith((SCHEME, ARCHIVE)):
-        with tempfile.TemporaryDirectory(prefix="model-convert-") as work:
+        with temporary_folder("model-convert") as work:
             layout, name, tags = _load(source, root, Path(work), everything, options)
             written = _save(layout, name, tags, destination, options)
     else:

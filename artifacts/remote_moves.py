@@ -12,7 +12,6 @@ told. A registry with a rule that makes ``event-*`` immutable closes the gap.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from artifacts.oci import MANIFEST_TYPE
 from artifacts.place import newest_tag
 from artifacts.registry import REGISTRY_FILE, Registry
 from artifacts.remote import Remote, parse_address
+from artifacts.scratch import temporary_folder
 from artifacts.transfer import closure, fetch_documents, push, set_refs
 from artifacts.versions import Versions, is_event_tag
 
@@ -89,7 +89,7 @@ class _Work:
 @contextlib.contextmanager
 def _work(registry: str, name: str, options: HttpOptions | None, policy: Path | None = None) -> Iterator[_Work]:
     address = parse_address(registry).child(parse_ref(name).name)
-    with tempfile.TemporaryDirectory(prefix="model-convert-") as folder, Remote(address, options) as remote:
+    with temporary_folder("model-convert") as folder, Remote(address, options) as remote:
         if policy is not None:
             with reading(f"reading {policy}"):
                 (Path(folder) / REGISTRY_FILE).write_bytes(policy.read_bytes())

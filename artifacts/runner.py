@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from artifacts.errors import ResourceLimit, UsageError
+from artifacts.scratch import MACHINE_TMP
 
 GUARD = Path(__file__).with_name("guard.py")
 
@@ -103,7 +104,7 @@ def run_process(
             [sys.executable, "-I", "-S", str(GUARD), str(lifeline_read), str(result_write), order],
             log=guard_log,
             folder=folder,
-            environment={**os.environ, **(environment or {})},
+            environment={**_inherited(launcher), **(environment or {})},
             pass_fds=(lifeline_read, result_write, *hold),
         )
         os.close(lifeline_read)
@@ -118,6 +119,12 @@ def run_process(
         if guard is not None:
             guard.wait()
     return _finished(command, answer, log, time.monotonic() - begun, guard_log)
+
+
+def _inherited(launcher: Sequence[str]) -> dict[str, str]:
+    """Our environment. What a launcher starts may be on another machine, where a worker's own TMPDIR is not."""
+    shared = os.environ.get(MACHINE_TMP, "")
+    return {**os.environ, **({"TMPDIR": shared} if launcher and shared else {})}
 
 
 def ask_program(argv: Sequence[str], question: bytes, *, timeout: float, limit: int = 1 << 16) -> tuple[int, bytes]:

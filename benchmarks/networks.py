@@ -67,6 +67,19 @@ def convolutions(blocks: int = 8, width: int = 64, size: int = 56) -> tuple[onnx
     return net.model(shape, [1, width, 1, 1], y), {"x": net.rng.standard_normal(shape).astype(np.float32)}
 
 
+def tiny_nodes(count: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A graph of many nodes of 16 elements each, as unrolled loops give: all dispatch, next to no work."""
+    net, values = Builder(), ["x"]
+    for place in range(count):
+        before, op = values[-1], ("Add", "Mul", "Tanh", "Sub", "Relu")[place % 5]
+        inputs = [before]
+        if op in ("Add", "Mul", "Sub"):
+            number = 0.9 if op == "Mul" else 0.1
+            inputs.append(net.number(number) if place % 2 else values[-1 - (place * 7) % min(len(values), 16)])
+        values.append(net.node(op, inputs, f"v{place}"))
+    return net.model([1, 16], [1, 16], values[-1]), {"x": net.rng.standard_normal((1, 16)).astype(np.float32)}
+
+
 def _norm(net: Builder, x: str, name: str, width: int) -> str:
     mean = net.node("ReduceMean", [x], f"{name}.mean", axes=[-1])
     centred = net.node("Sub", [x, mean], f"{name}.centred")

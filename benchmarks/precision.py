@@ -20,8 +20,9 @@ from typing import Any
 
 import onnx
 
+from benchmarks import forecast_memory
 from benchmarks.measure import Row
-from benchmarks.networks import convolutions, transformer
+from benchmarks.networks import convolutions, tiny_nodes, transformer
 from convert.compare import compare_outputs, fold
 from convert.gate import judge
 from convert.graphs import MODEL, facts, model_entries, write_samples
@@ -35,13 +36,19 @@ RUNS = 7
 FORECAST_BOUND = 3.0
 SEARCH_BOUND = 0.1
 LIBRARY = "onnxconverter_common"
+NETWORKS: dict[str, Callable[[], tuple[onnx.ModelProto, dict[str, Any]]]] = {
+    "convolutions": convolutions,
+    "transformer 768 wide": transformer,
+    "transformer 384 wide": lambda: transformer(width=384),
+    "tiny nodes": lambda: tiny_nodes(2_000),
+    "more tiny nodes": lambda: tiny_nodes(10_000),
+}
 
 
 def rows() -> list[Row]:
     """The table."""
-    found = [
-        _forecast(name, *made) for name, made in (("convolutions", convolutions()), ("transformer", transformer()))
-    ]
+    found = [_forecast(name, *made()) for name, made in NETWORKS.items()]
+    found += forecast_memory.rows()
     if importlib.util.find_spec(LIBRARY) is not None:
         found.append(_search())
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from convert.backends import load_backend
+from convert.errors import EXPECTED
 from convert.evidence import Evidence
 from convert.ladder import holds_with_plan
 from convert.request import TargetResult
@@ -15,7 +16,7 @@ NO_NUMBER = 1e9
 """The relative L2 of an output that has NaN or infinities where the graph has numbers."""
 
 
-def why(result: TargetResult, evidence: Evidence, locate: Callable[[tuple[int, float]], Located | None]) -> str:
+def why(result: TargetResult, evidence: Evidence, locate: Callable[[tuple[int, float]], Located]) -> str:
     """Why a judged target failed: by what its artifact computes on its way, where that can be told, and the forecast.
 
     ``locate`` compares the values inside for a sample, by its number, with a limit of relative L2.
@@ -23,10 +24,14 @@ def why(result: TargetResult, evidence: Evidence, locate: Callable[[tuple[int, f
     report, verdict = result.report, result.verdict
     if report is None or verdict is None:
         return ""
-    located = None
     ran = report.ran_on in ("device", "simulator") and evidence.measured is None
-    if ran and getattr(load_backend(result.backend), "inside", None) is not None:
+    if not ran or getattr(load_backend(result.backend), "inside", None) is None:
+        return cause(None, evidence.forecast, result.precision)
+    try:
         located = locate((_worst_sample(report, verdict), verdict.thresholds["rel_l2"]))
+    except EXPECTED as error:
+        told = cause(None, evidence.forecast, result.precision)
+        return "; ".join(filter(None, (f"where it departs was not found ([{error.code}] {error.message})", told)))
     return cause(located, evidence.forecast, result.precision)
 
 

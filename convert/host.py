@@ -28,11 +28,15 @@ import msgspec
 
 from artifacts.errors import ModelConvertError, ResourceLimit
 from artifacts.runner import start
+from artifacts.scratch import MACHINE_TMP, TemporaryFolder, machine_tmp
+from convert.footprint import bytes_below, memory_of
 
 T = TypeVar("T")
 Progress = Callable[[str], None]
 LIBRARIES = ("numpy", "onnx", "onnxruntime")
 TUNABLES = "GLIBC_TUNABLES"
+DISK_EVERY = 1.0
+"""Seconds between two looks at what a worker wrote."""
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 """Weights are copied many times, each time into fresh memory: in pages of 2 MiB instead of 4 KiB that costs a cold
 conversion a fifth less CPU, at the same peak. Workers take it out of their environment: compilers don't inherit it."""
@@ -80,10 +84,16 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one call: ``seconds`` and ``memory`` in bytes of resident memory, 0 for none."""
+    """Limits of one call, 0 for none.
+
+    ``memory``: bytes that the worker and all that it starts may hold. ``disk``: bytes that may stand in ``folder``, and
+    in the folder for temporary files; no single file may grow beyond it, wherever it lies.
+    """
 
     seconds: float = 0.0
     memory: int = 0
+    disk: int = 0
+    folder: str = ""
 
 
 class Worker:
@@ -101,14 +111,19 @@ class Worker:
         Raises what the function raised where that is an expected failure, :class:`StageBug` for anything else,
         :class:`WorkerDied` for a native fault, and :class:`ResourceLimit` at a limit (the worker is then gone).
         """
-        order = {"call": function, "args": [json.loads(msgspec.json.encode(arg)) for arg in args]}
+        limits = limits or Limits()
+        order = {
+            "call": function,
+            "args": [json.loads(msgspec.json.encode(arg)) for arg in args],
+            "memory": limits.memory,
+            "disk": limits.disk,
+        }
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.sendall(json.dumps(order).encode() + b"\n")
-        line = self._receive(limits or Limits(), function)
-        return _decode(line)
+        return _decode(self._receive(limits, function))
 
     def _receive(self, limits: Limits, function: str) -> bytes:
-        begun = time.monotonic()
+        begun = looked = time.monotonic()
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([self._connection], [], [], 0.2)
             if ready:
@@ -122,12 +137,20 @@ class Worker:
             elif limits.seconds and time.monotonic() - begun > limits.seconds:
                 self.close()
                 raise _out_of_time(function, limits.seconds)
-            elif limits.memory and (used := _resident(self._pid)) > limits.memory:
+            elif limits.memory and (used := memory_of(self._pid, limits.memory)) > limits.memory:
                 self.close()
                 raise _out_of_memory(function, used, limits.memory)
+            elif limits.disk and time.monotonic() - looked > DISK_EVERY:
+                if (used := self._disk(limits)) > limits.disk:
+                    self.close()
+                    raise _out_of_disk(function, used, limits.disk)
+                looked = time.monotonic()
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer = bytearray(rest)
         return line
+
+    def _disk(self, limits: Limits) -> int:
+        return self._host.temporary_bytes() + (bytes_below(Path(limits.folder)) if limits.folder else 0)
 
     def close(self) -> None:
         """End the worker now."""
@@ -168,11 +191,12 @@ def _out_of_memory(function: str, used: int, limit: int) -> ResourceLimit:
     )
 
 
-def _resident(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0
+def _out_of_disk(function: str, used: int, limit: int) -> ResourceLimit:
+    return ResourceLimit(
+        "CNV-1201",
+        f"{_stage_name(function)} wrote {used >> 20} MiB, more than its limit of {limit >> 20} MiB, and was stopped",
+        hint="raise the setting `disk` (CONVERT_DISK), or put the cache on a larger disk (CONVERT_CACHE_DIR)",
+    )
 
 
 class StageHost:
@@ -180,6 +204,8 @@ class StageHost:
 
     def __init__(self, log: Path, preload: Sequence[str] = PRELOAD) -> None:
         self._log = log
+        self._temporary: TemporaryFolder | None = None
+        """Where workers and what they start put temporary files; it does not outlive us, however they or we end."""
         self._preload = tuple(preload)
         self._control: socket.socket | None = None
         self._process: Any = None
@@ -204,10 +230,12 @@ class StageHost:
     def _begin(self) -> socket.socket:
         if self._control is None:
             ours, theirs = socket.socketpair()
+            self._temporary = TemporaryFolder("w")
+            places = {"TMPDIR": str(self._temporary.path), MACHINE_TMP: str(machine_tmp())}
             self._process = start(
                 [sys.executable, "-m", "convert.worker", str(theirs.fileno()), *self._preload],
                 log=self._log,
-                environment={TUNABLES: HUGE_PAGES, **os.environ},
+                environment={TUNABLES: HUGE_PAGES, **os.environ, **places},
                 pass_fds=(theirs.fileno(),),
             )
             theirs.close()
@@ -251,6 +279,10 @@ class StageHost:
                 self._next("ended")
             return self._ended.pop(pid)
 
+    def temporary_bytes(self) -> int:
+        """Bytes that all workers have in temporary files."""
+        return bytes_below(self._temporary.path) if self._temporary is not None else 0
+
     def log_tail(self, size: int = 2000) -> str:
         """The end of what the workers printed."""
         try:
@@ -268,6 +300,9 @@ class StageHost:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        if self._temporary is not None:
+            self._temporary.remove()
+            self._temporary = None
 
     def __enter__(self) -> StageHost:
         return self

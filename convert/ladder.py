@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from convert.errors import GateFailed
-from convert.values import Forecast, Precision
+from convert.values import Forecast, OnnxGraph, Precision
 from op_registry.values import Target
 
 FASTEST_FIRST: tuple[Precision, ...] = ("int8", "fp16", "bf16", "mixed", "fp32")
@@ -62,6 +62,15 @@ def judged(precision: Precision, forecast: Forecast) -> Rung:
     blamed = f"{node.op} {node.node}: {node.reasons[0]}" if node is not None and node.reasons else ""
     told = [note.text for note in forecast.notes if note.level == "warning"]
     return Rung(precision=precision, state="fails", reason=blamed or (told[0] if told else ""), worst=worst)
+
+
+def no_int8(graph: OnnxGraph, *, given: bool) -> str:
+    """Why int8 makes no sense for a graph; empty: it does. ``given``: the samples are the user's own."""
+    if not graph.calibration_count and not given:
+        return "no inputs to calibrate with (--calibration)"
+    if not QUANTIZED_OPS & graph.ops.keys():
+        return "no convolution and no product of matrices to quantize"
+    return ""
 
 
 def climb(

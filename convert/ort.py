@@ -62,7 +62,9 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     big: bool = False
     mapped: bool = False
     as_listed: bool = False
-    """Run nodes in the order of the model where that is one, so that what reads a tensor runs before it is done with."""
+    """Run nodes in the order of the model where that is one: what reads a tensor runs before it is done with."""
+    frugal: bool = False
+    """The same, and ask for memory when it is needed: a plan of all of it has places for tensors that never meet."""
     save_to: str = ""
     """Write the optimized model here while the session is made."""
     fold_limit: int = 0
@@ -117,8 +119,9 @@ def _options(settings: SessionSettings) -> native.SessionOptions:
         options.add_session_config_entry("session.disable_prepacking", "1")
     if settings.big:
         options.enable_cpu_mem_arena = False
+    if settings.big or settings.frugal:
         options.enable_mem_pattern = False
-    if settings.big or settings.as_listed:
+    if settings.big or settings.as_listed or settings.frugal:
         # The default order runs all casts of weights before anything else, and then holds every weight twice.
         options.execution_order = native.ExecutionOrder.PRIORITY_BASED
     if settings.fold_limit:

@@ -30,7 +30,7 @@ from convert.loading.sniff import identify
 from convert.outputs import write_report
 from convert.publishing import has_passed, publish_targets
 from convert.request import Conversion, Request, StageRun, Status, TargetResult, status_of, worst
-from convert.settings import Settings, memory_limit
+from convert.settings import Settings, stage_limits
 from convert.stage import CacheCorrupt, Event, Listener, Stages, library_versions
 from convert.target_options import check_request
 from convert.target_run import VERSIONS, TargetRun
@@ -180,7 +180,7 @@ class Run:
     def _simplified(self, graph: OnnxGraph) -> OnnxGraph:
         """Simplify, one rung lower each time the simplifier brings its process down or runs out of time."""
         options = SimplifyOptions() if self.request.simplify else SimplifyOptions(mode="off")
-        limits = Limits(seconds=self.settings.simplify_timeout, memory=memory_limit(self.settings))
+        limits = msgspec.structs.replace(self.limits(), seconds=self.settings.simplify_timeout)
         lower: dict[str, Any] = {"full": "safe", "safe": "off"}
         while True:
             try:
@@ -211,7 +211,7 @@ class Run:
 
     def limits(self) -> Limits:
         """Limits of one stage."""
-        return Limits(seconds=self.settings.timeout, memory=memory_limit(self.settings))
+        return Limits(**stage_limits(self.settings))
 
     # ------------------------------------------------------------------------------------------------- per target
 

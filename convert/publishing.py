@@ -13,8 +13,8 @@ import msgspec
 
 from artifacts.digest import Digest, canonical_json, file_entry
 from artifacts.manifest import RECORD_NAMES, ChainLink, Manifest, ModelSource
-from artifacts.publish import Published, PublishRequest, TargetRelease, publish
 from artifacts.names import target_tag, version_tag
+from artifacts.publish import Published, PublishRequest, TargetRelease, publish
 from artifacts.registry import Registry, root_of
 from artifacts.versions import Versions
 from convert.acceptance.stored import published_names
@@ -58,9 +58,7 @@ def publish_targets(
         cached=placed.already,
         digest=placed.digest,
     )
-    targets = tuple(
-        _published(result, placed, run) if has_passed(result) else result for result in conversion.targets
-    )
+    targets = tuple(_published(result, placed, run) if has_passed(result) else result for result in conversion.targets)
     status = status_of(targets)
     return msgspec.structs.replace(conversion, status=status, version=placed.version, targets=targets), run
 
@@ -98,9 +96,7 @@ def _placed(request: PublishRequest, registry: str, work: Path, declared: tuple[
     with open_shelf(registry, request.name) as shelf:
         draft = collect(shelf.root, request, declared=declared)
         base = version_tag(draft.version) if draft.sealed else draft_tag(draft.version)
-        tags = {
-            one.manifest.target: target_tag(base, one.manifest.target, one.manifest.soc) for one in request.targets
-        }
+        tags = {one.manifest.target: target_tag(base, one.manifest.target, one.manifest.soc) for one in request.targets}
         shelf.send([base] if draft.sealed else [base, *tags.values()])
     refs = {target: f"{request.name}:{tag}" for target, tag in tags.items()}
     missing = () if draft.sealed else tuple(find_target(name).name for name in draft.missing)

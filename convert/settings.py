@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from artifacts.errors import UsageError
 
 PREFIX = "CONVERT_"
 FILE = "convert.toml"
+KEPT_FREE = 1 << 30
+"""Disk that stages leave to others, unless told otherwise."""
 MAX_BYTES = 4 << 20
 """A larger ``convert.toml`` isn't one."""
 
@@ -44,6 +47,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Seconds for the simplifier, after which the graph is kept as it is."""
     memory: str = ""
     """Resident memory that one stage may use, such as ``8GB``; empty: 90 % of this machine's."""
+    disk: str = ""
+    """Disk that one stage may fill, such as ``50GB``; empty: what is free where the cache lies, but for 1 GiB."""
     soc: str = ""
     """The exact SoC of the card, where the target is a family."""
     launcher: str = ""
@@ -91,8 +96,8 @@ def load_settings(given: Mapping[str, Any], *, folder: Path | None = None) -> Se
         merged.update(layer)
     merged.update({name: place for name, place in places.items() if not merged.get(name)})
     settings = msgspec.convert(merged, Settings, strict=False)
-    if settings.memory:
-        parse_bytes(settings.memory)
+    for text in filter(None, (settings.memory, settings.disk)):
+        parse_bytes(text)
     return settings
 
 
@@ -121,3 +126,19 @@ def memory_limit(settings: Settings) -> int:
     if settings.memory:
         return parse_bytes(settings.memory)
     return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 0.9)
+
+
+def disk_limit(settings: Settings) -> int:
+    """Bytes that one stage may write; 0 for no limit, where little is free anyway and the disk itself is the limit."""
+    if settings.disk:
+        return parse_bytes(settings.disk)
+    folder = Path(settings.cache_dir).absolute()
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    return free - KEPT_FREE if free > 2 * KEPT_FREE else 0
+
+
+def stage_limits(settings: Settings) -> dict[str, Any]:
+    """The limits of one stage, as :class:`convert.host.Limits` takes them."""
+    return {"seconds": settings.timeout, "memory": memory_limit(settings), "disk": disk_limit(settings)}

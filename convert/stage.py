@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from artifacts.digest import FileEntry, canonical_json, file_entry, sha256_bytes
 from convert.cache import Cache, Record, key_of
@@ -207,7 +208,7 @@ class Stages:
 
 
 def _call(worker: Worker, stage: StageDef, args: Sequence[Any], folder: Path, limits: Limits) -> Answer:
-    return worker.call(stage.function, *args, str(folder), limits=limits)
+    return worker.call(stage.function, *args, str(folder), limits=replace(limits, folder=str(folder)))
 
 
 def _source(path: str) -> FileEntry:
@@ -253,6 +254,12 @@ def died(stage: str, death: WorkerDied) -> ConvertError:
             "CNV-1006",
             f"{stage} was killed from outside (SIGKILL), as the system does when memory runs out",
             hint="use a machine with more memory, or run fewer conversions at once; what was finished is kept",
+        )
+    if "bad_alloc" in death.log_tail[-1000:]:
+        return ResourceLimit(
+            "CNV-1002",
+            f"{stage} asked for more memory than it may have, and ended its process",
+            hint="raise the setting `memory` (CONVERT_MEMORY), or use a machine with more memory",
         )
     kind, code = CRASHED[stage]
     told = death.log_tail.strip().splitlines()

@@ -16,7 +16,7 @@ import msgspec
 from artifacts.digest import canonical_json, read_start
 from convert.backends import BACKENDS, knows_backend, load_backend
 from convert.backends.base import Missing, Toolchain
-from convert.errors import EXPECTED, UnsupportedOps, UsageError
+from convert.errors import EXPECTED, ToolchainMissing, UnsupportedOps, UsageError
 from convert.request import Request
 from convert.settings import Settings
 from convert.values import CheckedGraph, Precision
@@ -28,6 +28,8 @@ from op_registry.vendors import all_vendors, known_version, resolve_version
 PREPROCESSING = ("atc",)
 """Backends whose compiler prepares images itself. One of another distribution is asked by its ``preprocesses``."""
 PREPROCESS_BYTES = 1 << 16
+PRECHECK = "precheck"
+"""An option of backends that can ask their toolkit which nodes it refuses, before anything is compiled."""
 
 
 def precision_of(request: Request, target: Target) -> Precision:
@@ -186,6 +188,32 @@ def other_version(found: Toolchain, asked: str) -> UsageError:
         "CNV-2308",
         f"--toolchain-version {asked} was asked for, and {found.name} {found.version} is on this machine",
         hint="leave it out to compile here; for another machine's version run where no toolchain is, or use --dry-run",
+    )
+
+
+def worth_asking(request: Request, checked: CheckedGraph, found: Toolchain | Missing | None) -> bool:
+    """Whether a conversion asks the toolkit before it compiles: where the support data leave a node unknown.
+
+    ``--option precheck=yes`` asks always, ``no`` never. ``convert check`` always asks.
+    """
+    if not isinstance(found, Toolchain) or request.until == "plan":
+        return False
+    unknown = any(one.state == "unknown" for one in checked.support.judged)
+    return {"yes": True, "no": False}.get(request.options.get(PRECHECK, ""), unknown)
+
+
+def cannot_rehearse(target: Target, missing: ToolchainMissing) -> ToolchainMissing:
+    """The error for ``--gate-on`` a target that can't be compiled for, or run, on this machine.
+
+    What is missing is that target's; a bundle of it would not go on with the conversion that was asked for.
+    """
+    lacking = missing.message.partition("; everything before the compiler")[0]
+    install = missing.hint.rpartition("; or here: ")[2]
+    return ToolchainMissing(
+        "CNV-6004",
+        f"--gate-on {target.name} can't judge here: {lacking}; nothing was compiled for the target itself",
+        hint=f"leave --gate-on out (the forecast judges without a toolchain), or give one that runs here, such as cpu;"
+        f" for {target.name}: {install}",
     )
 
 

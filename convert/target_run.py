@@ -6,14 +6,13 @@ Where the target's toolchain is not on this machine, all but the last two are do
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from artifacts.scratch import temporary_folder
 from convert.acceptance.stored import write_stored
 from convert.backends import knows_backend
 from convert.backends.base import Backend, Missing, Toolchain
@@ -25,7 +24,7 @@ from convert.gate import METRICS, gate_failed, judge, judged_as
 from convert.guarding import guarded
 from convert.host import Limits
 from convert.installed import device_nodes
-from convert.ladder import PLANNED, QUANTIZED_OPS, accumulation, climb, holds_with_plan, no_plan, takes_pairs
+from convert.ladder import PLANNED, accumulation, climb, holds_with_plan, no_int8, no_plan, takes_pairs
 from convert.launcher import parse_launcher
 from convert.outputs import target_folder, write_artifact, write_validation_files
 from convert.request import ArtifactInfo, Request, StageRun, TargetResult, validation_json
@@ -33,6 +32,7 @@ from convert.settings import Settings
 from convert.stage import Stages, library_versions
 from convert.stages.compile import probe_toolchain, soc_of, with_soc
 from convert.target_options import (
+    cannot_rehearse,
     judged_version,
     other_version,
     precision_of,
@@ -41,6 +41,7 @@ from convert.target_options import (
     takes_preprocessing,
     unsupported,
     version_asked,
+    worth_asking,
 )
 from convert.values import (
     AdaptOptions,
@@ -51,7 +52,6 @@ from convert.values import (
     Forecast,
     ForecastOptions,
     ImageOptions,
-    Located,
     ModelFile,
     Note,
     OnnxGraph,
@@ -65,8 +65,6 @@ from op_registry.targets import find_target
 from op_registry.values import Target
 
 VERSIONS = ("torch", "onnx", "onnxruntime", "onnxsim", "onnxscript", "numpy")
-PRECHECK = "precheck"
-"""An option of backends that can ask their toolkit which nodes it refuses, before anything is compiled."""
 
 
 class Shared(Protocol):
@@ -114,7 +112,7 @@ class TargetRun:
             self._precheck(checked, options)
             self._set(status="planned")
             return
-        if self._worth_asking(checked, found):
+        if worth_asking(request, checked, found):
             checked = self._precheck(checked, options)
         precision, forecast = self._forecast(precision, backend, options)
         keep = forecast.keep if forecast is not None and precision in PLANNED else ()
@@ -191,16 +189,6 @@ class TargetRun:
             raise unsupported(checked, strict=request.strict)
         return checked
 
-    def _worth_asking(self, checked: CheckedGraph, found: Toolchain | Missing) -> bool:
-        """Whether a conversion asks the toolkit before it compiles: where the support data leave something unknown.
-
-        ``--option precheck=yes`` asks always, ``no`` never. ``convert check`` always asks.
-        """
-        if not isinstance(found, Toolchain) or self.request.until == "plan":
-            return False
-        unknown = any(one.state == "unknown" for one in checked.support.judged)
-        return {"yes": True, "no": False}.get(self.request.options.get(PRECHECK, ""), unknown)
-
     def _precheck(self, checked: CheckedGraph, options: CompileOptions) -> CheckedGraph:
         """Where the toolkit is here and can be asked: its own word joins the support data's."""
         if not knows_backend(self.target.backend):
@@ -262,10 +250,8 @@ class TargetRun:
 
     def _refusal(self, precision: Precision, backend: Backend, options: CompileOptions) -> str:
         """Why the ladder leaves a precision out: no inputs to calibrate with, or the compiler does not take it."""
-        if precision == "int8" and not self.graph.calibration_count and not self.request.load.samples:
-            return "no inputs to calibrate with (--calibration)"
-        if precision == "int8" and not QUANTIZED_OPS & self.graph.ops.keys():
-            return "no convolution and no product of matrices to quantize"
+        if precision == "int8" and (why_not := no_int8(self.graph, given=bool(self.request.load.samples))):
+            return why_not
         wanted = msgspec.structs.replace(options, precision=precision)
         if self.found is not None and (lacking := self._lacking(backend, self.found, wanted)):
             return f"{lacking.name} is not on this machine: {lacking.reason}"
@@ -324,9 +310,7 @@ class TargetRun:
         try:
             rehearsal.go()
         except ToolchainMissing as error:
-            raise ToolchainMissing(
-                "CNV-6004", f"--gate-on {target.name} can't judge here: {error.message}", hint=error.hint
-            ) from error
+            raise cannot_rehearse(target, error) from error
         finally:
             self._set(rehearsal={"target": target.name, **(validation_json(rehearsal.result) or {})})
 
@@ -362,7 +346,7 @@ class TargetRun:
             device_files=device_files(plan, self.graph) if device_files is not None else {},
         )
         self.run.stages.verify(self.graph)
-        with guarded("handoff"), tempfile.TemporaryDirectory(prefix="handoff-") as scratch:
+        with guarded("handoff"), temporary_folder("handoff") as scratch:
             folder = target_folder(self.request, self.run.settings, self.name, self.target.name)
             source = msgspec.structs.replace(source, made=made_for(backend, plan, self.graph, Path(scratch)))
             packed, bundle = write_bundle(source, folder)
@@ -466,18 +450,11 @@ class TargetRun:
         with guarded("validate"):
             write_validation_files(self.result, report, Path(self.result.folder))
         if not verdict.passed:
-            locate = partial(self._locate, artifact, own)
-            raise gate_failed(verdict, f"{self.name} for {self.target.name}", cause=why(self.result, evidence, locate))
-
-    def _locate(self, artifact: CompiledArtifact, options: ValidateOptions, where: tuple[int, float]) -> Located | None:
-        try:
-            located: Located = self._stage(
-                "locate", [artifact, self.graph], [self.graph, artifact, options, where], where
+            inputs = [self.graph, artifact, own]
+            cause = why(
+                self.result, evidence, lambda at: self._stage("locate", [artifact, self.graph], [*inputs, at], at)
             )
-        except EXPECTED as error:
-            self._note(f"where it departs was not found: [{error.code}] {error.message}", level="warning")
-            return None
-        return located
+            raise gate_failed(verdict, f"{self.name} for {self.target.name}", cause=cause)
 
     def _stage(
         self,

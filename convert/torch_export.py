@@ -146,6 +146,8 @@ def export_with(
             warnings.simplefilter("always", category=_jit.TracerWarning)
             detoured = _detoured(route, model, loaded, call, plain=plain)
             proto = run(detoured, loaded, call.mapped(torch.Tensor.clone), opset, folder=folder, plain=plain)
+    except ExporterFailed:
+        raise
     except Exception as error:
         raise ExporterFailed(one_line(error)) from error
     frozen = [f"{Path(one.filename).name}:{one.lineno}" for one in told if _by_value(one)]
@@ -235,9 +237,21 @@ def map_leaves(tree: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     return None
 
 
+def _refuse_whole_arguments(model: OpenModel, call: Call) -> None:
+    """Refuse lists, dicts and numbers among the arguments of a script: its graph has each as one input."""
+    types = {parameter.name: parameter.type for parameter in model.signature.parameters}
+    given = {**dict(zip(call.parameters, call.args, strict=False)), **call.kwargs}
+    whole = [name for name, value in given.items() if not isinstance(value, (torch.Tensor, tuple, type(None)))]
+    if whole:
+        shown = ", ".join(f"{name} ({types.get(name) or type(given[name]).__name__})" for name in whole)
+        raise ExporterFailed(f"a script that takes {shown} has no ONNX form; script one that takes each tensor alone")
+
+
 def _torchscript(
     model: OpenModel, loaded: LoadedModel, call: Call, opset: int, *, folder: Path, plain: bool
 ) -> ModelProto:
+    if loaded.format == "torchscript":
+        _refuse_whole_arguments(model, call)
     subject = model.module if plain else TensorOutputs(model.module)
     axes = {
         spec.name: {axis: dim for axis, dim in enumerate(spec.shape) if isinstance(dim, str)} for spec in loaded.inputs

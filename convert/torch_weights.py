@@ -1,8 +1,8 @@
 """torch's TorchScript exporter without its copies of the weights (worker only, imports torch).
 
 The exporter writes all weights into a protobuf message, that into a string, and that into a file: three copies beside
-the model's own. Here it is asked for a graph without weights; these are taken from the pass that it runs last on them (its
-constants folded, its duplicates gone) and written into a file of their own, one after another.
+the model's own. Here it is asked for a graph without weights; these are taken from the pass that it runs last on them
+(constants folded, duplicates gone) and written into a file of their own, one after another.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _handed_over() -> Iterator[dict[str, torch.Tensor]]:
 
 
 def _attach(proto: ModelProto, weights: dict[str, torch.Tensor], data: Path) -> None:
-    """Turn the inputs that are weights into initializers, in the order of their names, as the exporter has them."""
+    """Turn the inputs that are weights into initializers, in their order, as the exporter itself would."""
     types = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
     odd = sorted(name for name, tensor in weights.items() if name not in types or tensor.is_quantized)
     if odd or not weights:
@@ -73,7 +73,7 @@ def _attach(proto: ModelProto, weights: dict[str, torch.Tensor], data: Path) -> 
     del proto.graph.input[:]
     proto.graph.input.extend(inputs)
     with data.open("wb") as stream:
-        for name in sorted(weights):
+        for name in [name for name in types if name in weights]:
             tensor = weights.pop(name).detach().cpu().contiguous()
             made = TensorProto(name=name, data_type=types[name], dims=list(tensor.shape))
             raw = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())

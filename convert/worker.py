@@ -32,6 +32,9 @@ from artifacts.errors import disk_full, path_unusable
 from convert.host import HUGE_PAGES, TUNABLES
 
 PR_SET_PDEATHSIG = 1
+DATA_SLACK = 4 << 30
+"""Memory that is asked for and not touched (stacks of threads, arenas) counts for the kernel, and not for us."""
+FILE_SLACK = 64 << 20
 GC_AFTER = 50_000
 """New objects before garbage is looked for; Python's own 700 suits programs that make less at once."""
 
@@ -48,6 +51,7 @@ def main() -> None:
     for module in sys.argv[2:]:
         importlib.import_module(module)
     gc.freeze()
+    _be_the_first_to_go()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
@@ -57,6 +61,13 @@ def main() -> None:
         _serve(control, wake_read)
     finally:
         os.killpg(0, signal.SIGKILL)
+
+
+def _be_the_first_to_go() -> None:
+    """Where the machine's memory runs out, the kernel ends a worker and not who waits for it. No core is dumped."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as stream:
+        stream.write("500")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _serve(control: socket.socket, wake: int) -> None:
@@ -113,6 +124,8 @@ def _answer_calls(connection: socket.socket) -> None:
     with connection.makefile("rb") as stream:
         for line in stream:
             order = json.loads(line)
+            _limit(resource.RLIMIT_DATA, order["memory"], DATA_SLACK)
+            _limit(resource.RLIMIT_FSIZE, order["disk"], FILE_SLACK)
             answer = _answer(order["call"], order["args"])
             sys.stdout.flush()
             sys.stderr.flush()
@@ -120,6 +133,13 @@ def _answer_calls(connection: socket.socket) -> None:
                 connection.sendall(answer + b"\n")
             except (BrokenPipeError, ConnectionResetError):
                 return
+
+
+def _limit(kind: int, most: int, slack: int) -> None:
+    """Let the kernel refuse what goes far beyond a limit between two looks of the parent; 0 for no limit."""
+    _, hard = resource.getrlimit(kind)
+    soft = most + slack if most else resource.RLIM_INFINITY
+    resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
 def _answer(call: str, args: list[Any]) -> bytes:

@@ -8,7 +8,6 @@ and compilers end. Doing it twice does no harm: what is delivered already, with 
 
 from __future__ import annotations
 
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
+from artifacts.scratch import temporary_folder
 from convert.across.graphs import SharedWork, fetch_graph
 from convert.across.targets import convert_graph
 from convert.catalog.delivery import deliver
@@ -114,7 +114,7 @@ def _outcome(job: TargetJob, settings: Settings) -> Outcome:
         if last is not None and last.drafted and last.recipe and not differences(job.recipe, last.recipe):
             get_run_logger().info("%s was delivered already", job.pair.label)
             return _already(plan, last)
-        with tempfile.TemporaryDirectory(prefix="model-convert-") as folder:
+        with temporary_folder("model-convert") as folder:
             limited = convert.with_options(tags=[f"toolchain:{job.pair.backend}"])
             conversion = limited(job, settings, fetch(job, settings, Path(folder)))
             result = conversion.targets[0]

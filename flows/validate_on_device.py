@@ -6,7 +6,6 @@ promoted where the channel's rules allow it. Data passes through the registry al
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Completed, Failed
 
 from artifacts.names import parse_ref
+from artifacts.scratch import temporary_folder
 from convert.across.devices import Measured, measure_on_device
 from convert.catalog.values import Outcome
 from convert.errors import EXPECTED
@@ -31,7 +31,7 @@ from flows.watch import ended_by, watched
 def measure(ref: str, target: str, channel: str, settings: Settings) -> Measured:
     """Artifact, samples and reference outputs from the registry; run, compared, judged; the result back to it."""
     try:
-        with tempfile.TemporaryDirectory(prefix="model-convert-") as work:
+        with temporary_folder("model-convert") as work:
             return measure_on_device(settings.registry, ref, target, settings, work=Path(work), channel=channel)
     except EXPECTED as error:
         raise_transient(error.as_json())

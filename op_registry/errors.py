@@ -14,6 +14,12 @@ The class has the shape that every command-line boundary of this project shows (
 
 from __future__ import annotations
 
+import re
+
+
+UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a message never holds, whatever a file is called: control characters, line breaks, halves of surrogates."""
+
 
 class RegistryDataError(Exception):
     """An expected failure. ``str()`` is one line that says what is wrong; ``hint`` says what to do next."""
@@ -21,10 +27,10 @@ class RegistryDataError(Exception):
     exit_code = 2
 
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
         self.code = code
-        self.message = message
-        self.hint = hint
+        self.message = UNSEEN.sub("?", message)
+        self.hint = UNSEEN.sub("?", hint)
+        super().__init__(self.message)
 
     def as_json(self) -> dict[str, object]:
         """The error as commands print it under ``--json``."""

@@ -25,7 +25,8 @@ from op_registry.vendors import all_vendors, find_vendor, resolve_version
 REGISTRATION = re.compile(rb"(?<![\w.])([A-Za-z_][\w.]{1,30})::(\d{1,2})::([A-Za-z_]\w{0,63})")
 TYPED = re.compile(r"([A-Za-z_][\w.]{0,63})::([1-9]|[1-5]\d|6[0-4])::([A-Za-z_]\w{0,127})", re.ASCII)
 """``ai.onnx::13::Resize``, as CANN names operators."""
-PLAIN = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
+DOTTED = re.compile(r"(?:([A-Za-z_][\w.]{0,63})[.:])?([A-Za-z_]\w{0,127})(?:-\d{1,2})?", re.ASCII)
+"""``Resize``, ``my.domain.Resize`` (OpenVINO), ``my.domain:Resize`` (ONNX Runtime), ``Resize-13`` (OpenVINO)."""
 WHOLE_REGISTRY = 50
 """A scan that finds fewer operators than this didn't see the whole registry: nothing is concluded from absence."""
 LARGEST = 64 << 20
@@ -64,7 +65,7 @@ def learn(path: Path, *, vendor: str = "", version: str = "", target: Target | N
     if text.lstrip().startswith(("{", "[")):
         return _from_report(path, text, _version("ascend", version, path))
     if found := _log_refusals(text):
-        return _from_log(path, found, version, target)
+        return _from_log(path, text, found, version=version, target=target)
     return _from_names(path, text, vendor, version)
 
 
@@ -216,7 +217,8 @@ def _from_report(path: Path, text: str, version: str) -> Learned:
         if not op:
             continue
         passed = str(item.get("result", "")).lower() in ("success", "pass", "passed")
-        listed = item.get("cause") if isinstance(item.get("cause"), list) else []
+        cause = item.get("cause")
+        listed = cause if isinstance(cause, list) else []
         causes = [_one_line(one.get("message", "")) for one in listed if isinstance(one, dict)]
         note = ("passed ATC's check" if passed else "; ".join(filter(None, causes)) or "failed ATC's check")[:200]
         state: State = "ok" if passed else "refused"
@@ -260,7 +262,9 @@ def _split_type(text: str) -> tuple[str, str, str]:
     """``ai.onnx::13::Resize`` as domain, opset and operator; a bare name has neither domain nor opset."""
     if match := TYPED.fullmatch(text):
         return ("" if match[1] == "ai.onnx" else match[1]), match[2], match[3]
-    return ("", "", text) if PLAIN.fullmatch(text) else ("", "", "")
+    if match := DOTTED.fullmatch(text):
+        return ("" if match[1] in (None, "onnx", "ai.onnx") else match[1]), "", match[2]
+    return "", "", ""
 
 
 # -------------------------------------------------------------------------------------------------------- compile log
@@ -276,18 +280,40 @@ LOG_PATTERNS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ),
     ("amd", "no parser", re.compile(r"Unknown operator: (\w+)")),
     ("nvidia", "no parser", re.compile(r"No importer registered for op: (\w+)")),
+    ("intel", "no parser", re.compile(r"No conversion rule found for operations?: ([^\n]{1,400})")),
+    ("intel", "no parser", re.compile(r"does not support the following ONNX operations: ([^\n]{1,400})")),
+    ("sophgo", "no parser", re.compile(r"Op not support: ?\{([^}\n]{1,400})\}")),
+    ("rockchip", "no parser", re.compile(r"No lowering found for: [^\n,]{1,200}, node type = (\w{1,80})")),
+    ("qualcomm", "no parser", re.compile(r"([\w.:]{1,120})\(-?\d{1,6}\) is not a registered function/op")),
 )
+SHARED = ("amd", "nvidia")
+"""Vendors whose parser others have, too: the target of a log tells whose it is."""
+TOLD_VERSIONS = {
+    "intel": re.compile(r"^openvino_compile: openvino (\d{4}\.\d+(?:\.\d+)?)", re.MULTILINE),
+    "sophgo": re.compile(r"\bTPU-MLIR v(\d+\.\d+(?:\.\d+)?)"),
+}
+"""Where the log itself says the version of the toolchain."""
 
 
 def _log_refusals(text: str) -> list[tuple[str, str, str]]:
     """(vendor, kind, operator) of every refusal in a log, once each."""
-    found = [(v, kind, match[1]) for v, kind, pattern in LOG_PATTERNS for match in pattern.finditer(text)]
+    found = [
+        (vendor, kind, name.strip(" '\""))
+        for vendor, kind, pattern in LOG_PATTERNS
+        for match in pattern.finditer(text)
+        for name in match[1].split(",")
+    ]
     return list(dict.fromkeys(found))
 
 
-def _from_log(path: Path, found: list[tuple[str, str, str]], version: str, target: Target | None) -> Learned:
-    vendor = target.vendor if target is not None and {v for v, _, _ in found} == {"amd"} else found[0][0]
-    known = _version(vendor, version, path)
+def _from_log(
+    path: Path, text: str, found: list[tuple[str, str, str]], *, version: str, target: Target | None
+) -> Learned:
+    vendor = found[0][0]
+    if target is not None and vendor in SHARED and {other for other, _, _ in found} == {vendor}:
+        vendor = target.vendor
+    told = TOLD_VERSIONS[vendor].search(text) if vendor in TOLD_VERSIONS else None
+    known = _version(vendor, version or (told[1] if told else ""), path)
     table = load_support(vendor, known)
     source = f"compile log ({path.name})"
     lines: set[SiteRow] = set()

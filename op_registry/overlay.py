@@ -92,14 +92,22 @@ def _site_row(line: Line) -> SiteRow:
 
 
 def rows_for(lines: Iterable[SiteRow], vendor: str, version: str, arch: str = "") -> tuple[OpRow, ...]:
-    """The rows that hold for a vendor's toolchain version and architecture."""
+    """The rows that hold for a vendor's toolchain version and architecture, what is said of fewer versions first.
+
+    The first row of an operator counts: what was learned from this very version stands over what was written for all.
+    """
     return tuple(
         line.row()
-        for line in lines
+        for line in sorted(lines, key=_breadth)
         if line.vendor == vendor
         and (not line.versions or (bool(version) and in_range(version, line.versions)))
         and line.arch in ("", arch)
     )
+
+
+def _breadth(line: SiteRow) -> tuple[bool, bool, bool]:
+    """How much a line holds for; one exact version and one architecture come first."""
+    return not line.versions.startswith("=="), not line.versions, not line.arch
 
 
 def merged(old: Iterable[SiteRow], new: Iterable[SiteRow]) -> tuple[SiteRow, ...]:

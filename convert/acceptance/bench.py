@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from artifacts.scratch import temporary_folder
 from convert.acceptance.session import Session, died
 from convert.acceptance.speed import speed_of
 from convert.acceptance.values import Accuracy, Bench, Speed, TorchRun
 from convert.errors import GateFailed
 from convert.host import Limits, StageHost, WorkerDied
-from convert.settings import load_settings, memory_limit
+from convert.settings import load_settings, stage_limits
 from convert.values import LoadOptions, Note
 
 DISK = 1 << 30
@@ -97,14 +97,14 @@ def run_torch_model(
     """
     told = load_settings(settings)
     options = {"load": msgspec.to_builtins(load), "device": device, "runs": runs, "warmup": warmup, "gate": gate}
-    with tempfile.TemporaryDirectory(prefix="convert-torch-") as folder:
+    with temporary_folder("convert-torch") as folder:
         with StageHost(Path(folder) / "workers.log", preload=("numpy",)) as host, host.worker() as worker:
             try:
                 answer = worker.call(
                     "convert.acceptance.torch_baseline:run_on_device",
                     options,
                     str(Path(folder) / "model"),
-                    limits=Limits(seconds=told.timeout, memory=memory_limit(told)),
+                    limits=Limits(**stage_limits(told)),
                 )
             except WorkerDied as death:
                 raise died(death) from death

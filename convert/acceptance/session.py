@@ -23,10 +23,11 @@ SLACK = 30.0
 
 
 class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass may take: ``seconds`` and ``memory`` in bytes, 0 for no limit; and what programs are put behind."""
+    """What one pass may take (``memory`` and ``disk`` in bytes; 0: no limit), and what programs are put behind."""
 
     seconds: float = 0.0
     memory: int = 0
+    disk: int = 0
     launcher: tuple[str, ...] = ()
 
 
@@ -68,7 +69,7 @@ class Workshop:
     def call(self, worker: Worker, function: str, *args: Any) -> Answer:
         """Call a function of a module below ``convert.acceptance`` in a worker, within the limits."""
         seconds = self.limits.seconds + SLACK if self.limits.seconds else 0.0
-        limits = Limits(seconds=seconds, memory=self.limits.memory)
+        limits = Limits(seconds=seconds, memory=self.limits.memory, disk=self.limits.disk, folder=str(self.work))
         return worker.call(f"convert.acceptance.{function}", *args, limits=limits)
 
     def outline(self, path: Path) -> StoredArtifact:

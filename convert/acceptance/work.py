@@ -132,7 +132,7 @@ def run_pass(job: Job, folder: Path) -> Pass:
             break
     seconds = time.perf_counter() - begun
     held.clear()
-    times, clock = _times(folder, counted.seconds, millis)
+    times, clock = _times(ran.seconds or _told(folder), counted.seconds, millis)
     return Pass(
         ran_on=ran.ran_on,
         device=ran.device,
@@ -173,21 +173,27 @@ def ask_vendor(job: Job, folder: Path) -> Speed | None:
     )
 
 
-def _times(folder: Path, processes: list[float], millis: list[float]) -> tuple[list[float], Clock]:
-    """The best times that there are: the script's own, else ours where no process ran, else those of the processes."""
+def _told(folder: Path) -> Sequence[object]:
+    """The seconds that the script of a runtime left of each run; empty where it left none."""
     try:
         told = json.loads((folder / TIMES).read_bytes())
     except (OSError, ValueError, RecursionError):
-        told = None
-    if isinstance(told, list) and len(told) >= len(millis) and all(_is_time(one) for one in told):
-        return [float(one) * 1e3 for one in told], "runtime"
+        return ()
+    return told if isinstance(told, list) else ()
+
+
+def _times(told: Sequence[object], processes: list[float], millis: list[float]) -> tuple[list[float], Clock]:
+    """The best times that there are: the runtime's own, else ours where no process ran, else those of the processes."""
+    seconds = [float(one) for one in told if isinstance(one, int | float) and _is_time(one)]
+    if len(seconds) == len(told) >= len(millis) > 0:
+        return [one * 1e3 for one in seconds], "runtime"
     if not processes:
         return millis, "in-process"
     return ([seconds * 1e3 for seconds in processes] if len(processes) >= len(millis) > 1 else []), "process"
 
 
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
+def _is_time(value: float) -> bool:
+    return math.isfinite(value) and value >= 0
 
 
 class _Watch:

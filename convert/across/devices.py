@@ -28,7 +28,7 @@ from convert.gate import judge
 from convert.host import Limits, StageHost
 from convert.links import link_or_copy
 from convert.request import TargetResult, validation_json
-from convert.settings import Settings
+from convert.settings import Settings, stage_limits
 from convert.values import (
     CompiledArtifact,
     GateVerdict,
@@ -158,7 +158,7 @@ def _measure(graph: OnnxGraph, artifact: CompiledArtifact, settings: Settings, w
             artifact,
             options,
             str(folder),
-            limits=Limits(seconds=settings.timeout),
+            limits=Limits(**stage_limits(settings)),
         )
     report = msgspec.json.decode(answer.value, type=ValidationReport)
     if report.ran_on != "device":

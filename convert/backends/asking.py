@@ -11,6 +11,7 @@ from pathlib import Path
 from artifacts.cards import LIMITED_BY, Card, find_cards
 from artifacts.errors import ModelConvertError
 from artifacts.runner import run_process
+from artifacts.scratch import temporary_folder
 from convert.launcher import launched, parse_launcher
 from op_registry.targets import find_target
 from op_registry.values import Target
@@ -38,7 +39,7 @@ def answer(argv: Sequence[str], environment: Mapping[str, str]) -> str:
 
     Empty where it can't be started or takes too long. Behind a launcher the program runs on its other side.
     """
-    with tempfile.TemporaryDirectory(prefix="asking-") as folder:
+    with temporary_folder("asking") as folder:
         log = Path(folder) / "answer.log"
         words = launched(parse_launcher(environment.get(LAUNCHER, "")), argv, {}, Path(tempfile.gettempdir()))
         try:
@@ -55,7 +56,7 @@ def answer(argv: Sequence[str], environment: Mapping[str, str]) -> str:
 
 def launcher_fault(launcher: Sequence[str]) -> str:
     """How a launcher fails by itself, given a small sum to do, in words; empty where it comes back with the result."""
-    with tempfile.TemporaryDirectory(prefix="asking-") as folder:
+    with temporary_folder("asking") as folder:
         log = Path(folder) / "answer.log"
         try:
             ended = run_process(

@@ -32,7 +32,8 @@ def rgb_of_yuv(images: Array) -> Array:
     colours = images[:, height:].reshape(count, height // 2, width // 2, 2)
     wide = colours.repeat(2, axis=1).repeat(2, axis=2)
     yuv = np.concatenate([images[:, :height, :, None], wide], axis=-1).astype(np.int32) - np.array(YUV_BIAS, np.int32)
-    return np.clip((yuv @ np.array(YUV_TO_RGB, np.int32).T) >> 8, 0, 255).astype(np.uint8)
+    rgb: Array = np.clip((yuv @ np.array(YUV_TO_RGB, np.int32).T) >> 8, 0, 255).astype(np.uint8)
+    return rgb
 
 
 def yuv_of_rgb(pixels: Array) -> Array:
@@ -43,4 +44,5 @@ def yuv_of_rgb(pixels: Array) -> Array:
     yuv = pixels.astype(np.float64) @ np.array(RGB_TO_YUV).T + np.array(YUV_BIAS)
     means = yuv[..., 1:].reshape(count, height // 2, 2, width // 2, 2, 2).mean(axis=(2, 4))
     colours = means.reshape(count, height // 2, width)
-    return np.clip(np.rint(np.concatenate([yuv[..., 0], colours], axis=1)), 0, 255).astype(np.uint8)
+    planes: Array = np.concatenate([yuv[..., 0], colours], axis=1)
+    return np.clip(np.rint(planes), 0, 255).astype(np.uint8)

@@ -7,7 +7,6 @@ changed in it is pushed back by name.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from artifacts.oci import MANIFEST_TYPE, PREFIX, Descriptor
 from artifacts.registry import Registry, root_of
 from artifacts.release import target_key
 from artifacts.resolve import load_facts
+from artifacts.scratch import temporary_folder
 from artifacts.versions import Versions
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def open_shelf(registry: str, name: str) -> Iterator[Shelf]:
     if root is not None:
         yield Shelf(registry, name, root, remote=False)
         return
-    with tempfile.TemporaryDirectory(prefix="model-convert-") as folder:
+    with temporary_folder("model-convert") as folder:
         shelf = Shelf(registry, name, Path(folder), remote=True)
         shelf.create()
         _fetch(shelf)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +11,9 @@ import click
 import msgspec
 
 from artifacts.render import place_of, print_table
+from artifacts.scratch import temporary_folder
 from convert.gate import parse_gate
-from convert.settings import load_settings, memory_limit
+from convert.settings import Settings, load_settings, stage_limits
 
 if TYPE_CHECKING:
     from convert.acceptance.session import Session, Workshop
@@ -64,19 +64,19 @@ def opened_artifact(place: str, given: dict[str, Any]) -> Iterator[tuple[Worksho
     registry, text = settings.registry, place
     if place.startswith("oci://"):
         _, registry, text = place_of("", place)
-    with tempfile.TemporaryDirectory(prefix="convert-accept-") as scratch:
+    with temporary_folder("convert-accept") as scratch:
         work = Path(scratch)
-        limits = _limits(settings.timeout, memory_limit(settings), parse_launcher(settings.launcher))
+        limits = _limits(settings, parse_launcher(settings.launcher))
         with Workshop(work, limits) as shop:
             pull = pull_with(registry, target=given["target"], soc=given["soc"])
             opened = open_artifact(text, target=given["target"], pull=pull, outline=shop.outline, work=work)
             yield shop, msgspec.structs.replace(opened, registry=registry if opened.ref else "")
 
 
-def _limits(seconds: float, memory: int, launcher: tuple[str, ...]) -> Any:
+def _limits(settings: Settings, launcher: tuple[str, ...]) -> Any:
     from convert.acceptance.session import RunLimits
 
-    return RunLimits(seconds=seconds, memory=memory, launcher=launcher)
+    return RunLimits(**stage_limits(settings), launcher=launcher)
 
 
 def prepared(shop: Workshop, opened: Opened, given: dict[str, Any]) -> Prepared:

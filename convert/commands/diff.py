@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
+from artifacts.scratch import temporary_folder
 from convert.commands.options import LOADING, add_options, load_options
 from convert.errors import GateFailed
 from convert.gate import THRESHOLDS, gate_failed, judge, parse_gate
@@ -87,12 +87,14 @@ def run_diff(options: DiffOptions) -> DiffResult:
 
 def in_worker(function: str, options: DiffOptions, *more: Any, kind: type[R]) -> R:
     """Call a stage of ``diff`` in a worker of its own. Raises GateFailed CNV-8003 where its process ended."""
-    from convert.host import StageHost, WorkerDied
+    from convert.host import Limits, StageHost, WorkerDied
+    from convert.settings import load_settings, stage_limits
 
-    with tempfile.TemporaryDirectory(prefix="convert-diff-") as folder:
+    with temporary_folder("convert-diff") as folder:
         with StageHost(Path(folder) / "worker.log", preload=("numpy",)) as host, host.worker() as worker:
             try:
-                answer = worker.call(function, options, *more, folder)
+                limits = Limits(**stage_limits(load_settings({})), folder=str(folder))
+                answer = worker.call(function, options, *more, str(folder), limits=limits)
             except WorkerDied as death:
                 raise GateFailed(
                     "CNV-8003",

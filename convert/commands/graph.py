@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,9 +9,12 @@ import click
 import msgspec
 
 from artifacts.render import print_table
+from artifacts.scratch import temporary_folder
 from convert.errors import ExportError, UsageError
-from convert.host import StageHost, WorkerDied
+from convert.host import Limits, StageHost, WorkerDied
 from convert.rewrites import RULES, load_rule
+from convert.rewrites.base import NMS_SPLIT
+from convert.settings import load_settings, stage_limits
 
 T = TypeVar("T")
 MODEL = click.argument("model", type=click.Path(path_type=Path))
@@ -79,10 +81,11 @@ def _check_out(model: Path, out: Path) -> None:
 
 
 def _call(function: str, kind: type[T], *args: Any) -> T:
-    with tempfile.TemporaryDirectory(prefix="convert-graph-") as folder, StageHost(Path(folder) / "log") as host:
+    with temporary_folder("convert-graph") as folder, StageHost(Path(folder) / "log") as host:
         try:
             with host.worker() as worker:
-                answer = worker.call(f"convert.stages.graph_tools:{function}", *args)
+                limits = Limits(**stage_limits(load_settings({})))
+                answer = worker.call(f"convert.stages.graph_tools:{function}", *args, limits=limits)
         except WorkerDied as death:
             raise ExportError(
                 "CNV-4090",
@@ -104,10 +107,12 @@ def _print_change(change: dict[str, Any], as_json: bool) -> None:
         click.echo(f"applied  {one['name']}: {', '.join(one['nodes'])}")
     for one in change["undone"]:
         click.echo(f"undone   {one['name']}: {one['reason']}")
+    if change["host"]:
+        click.echo(f"host     {change['host']}: run it on {', '.join(change['cut'])}")
 
 
 def _print_rules(as_json: bool) -> None:
-    rows = [(name, load_rule(name).title) for name in RULES]
+    rows = [*((name, load_rule(name).title) for name in RULES), NMS_SPLIT]
     if as_json:
         click.echo(msgspec.json.encode({"schema": 1, "rewrites": dict(rows)}).decode())
     else:

@@ -11,8 +11,7 @@ from artifacts.render import print_json, print_table
 from convert.commands.options import MODEL, RUN, add_options
 from convert.commands.targets import MARKS
 from convert.guarding import guarded
-from op_registry.overlay import read_overlay
-from op_registry.survey import Matrix, matrix, without_members
+from op_registry.survey import Matrix, without_members
 from op_registry.targets import PRECISIONS, find_target
 
 
@@ -36,23 +35,11 @@ def command(
     Asks the support data only, so no toolkit is needed. An ONNX file is judged as it stands; other formats are
     exported first.
     """
-    from convert.surveying import at_opsets, survey_model
+    from convert.surveying import survey_model
 
-    wanted = [find_target(name) for name in targets]
+    wanted = [find_target(name).name for name in targets]
     options = {"strict": False, "toolchain_version": "", **given}
-    found: Matrix = survey_model(
-        model,
-        options,
-        lambda proto, file: matrix(
-            proto,
-            name=Path(model).name,
-            sha256=file.sha256,
-            targets=wanted,
-            at_opset=at_opsets(proto),
-            site=read_overlay(),
-        ),
-        quiet=quiet,
-    )
+    found = survey_model(model, options, "survey_matrix", wanted, kind=Matrix, quiet=quiet, named=True)
     if html is not None:
         from convert.report.matrix import render_matrix
 

@@ -144,12 +144,11 @@ def diff_command(before: str, after: str, vendor: str, as_json: bool) -> None:
 def coverage_command(model: str, vendors: tuple[str, ...], as_json: bool, quiet: bool, **given: Any) -> None:
     """Show how much of MODEL each toolchain version takes, at the opset that the graph has."""
     from convert.surveying import survey_model
-    from op_registry.survey import coverage
+    from op_registry.survey import CoverageRow
 
     names = [find_vendor(name).name for name in vendors]
-    rows = survey_model(
-        model, _survey_options(given), lambda proto, file: coverage(proto, names, read_overlay()), quiet=quiet
-    )
+    options = _survey_options(given)
+    rows = survey_model(model, options, "survey_coverage", names, kind=tuple[CoverageRow, ...], quiet=quiet)
     if as_json:
         print_json({"model": model, "coverage": rows})
         return

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 
 OTHER = re.compile(r"[^A-Za-z0-9]+")
+OPSET = re.compile(r"-\d{1,2}$")
 SHORTEST = 3
 """Letters and digits that a node's name must have to be looked for inside a longer name."""
 LONGEST = 2000
@@ -53,5 +54,6 @@ def _inside(wanted: str, plain: Mapping[str, str]) -> list[str]:
 
 
 def bare_op(name: str) -> str:
-    """An operator's type without the domain and opset that ATC puts before it: ``ai.onnx::13::Resize``."""
-    return name.rpartition("::")[2].removeprefix("onnx.").strip("'\"., ")
+    """An operator's type without the opset that tools put beside it: ``ai.onnx::13::Resize``, ``Resize-13``."""
+    bare = name.rpartition("::")[2].removeprefix("onnx.").strip("'\"., ")
+    return OPSET.sub("", bare)

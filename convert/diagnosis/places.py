@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -50,7 +51,8 @@ def place_of(diagnosis: Diagnosis, graph: OnnxGraph, folder: Path) -> Place:
         return Place(nodes=diagnosis.nodes)
     real = real_names(diagnosis.nodes, {node.name for node in nodes if node.name})
     if not real:
-        ops = {bare_op(op).lower() for op in diagnosis.ops}
+        # Tools that put a domain before a type part them by a dot or a colon.
+        ops = {re.split("[.:]", bare_op(op))[-1].lower() for op in diagnosis.ops}
         real = tuple(node.name for node in nodes if node.name and node.op_type.lower() in ops)[:TYPED]
     if not real:
         return Place(nodes=diagnosis.nodes)

@@ -74,7 +74,7 @@ def read_log(vendor: str, log: str, nodes: Collection[str] = ()) -> Diagnosis:
     first = matches[0]
     alike = [match for match in matches if match.row.rank == first.row.rank and match.row.kind == first.row.kind]
     named = _gathered(alike, "node")
-    ops = tuple(dict.fromkeys(bare_op(op) for op in _gathered(alike, "op")))
+    ops = tuple(dict.fromkeys(bare_op(op) for several in _gathered(alike, "op") for op in several.split(",")))
     return Diagnosis(
         code=KINDS[first.row.kind].code,
         cause=f"{first.row.cause}{_details(first, ops, log)}",

@@ -82,6 +82,10 @@ ATC_OUTPUT = r"""
   for file in "$stem"_*.om; do
     [ -s "$output" ] || [ ! -s "$file" ] || mv -- "$file" "$output"
   done
+  for file in out/weight/*; do
+    [ ! -f "$file" ] || mv -- "$file" "out/weight.${file##*/}"
+  done
+  [ ! -d out/weight ] || rmdir -- out/weight 2>/dev/null
 """
 """A model that is bound to a host's system is called ``NAME_linux_x86_64.om`` (hicann/ge, offline model manager)."""
 

@@ -13,6 +13,7 @@ import io
 import json
 import re
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def _vet_pickles(archive: Archive) -> None:
         inner = name[len(archive.root) :]
         if inner.startswith(("models/", "extra", ".data/")) or inner.endswith((".json", "version", "byteorder")):
             continue
-        data = archive.read(inner, limit=4) if archive.members[name] <= 4 else _start(archive, name)
+        data = archive.start(inner, 4)
         if data.startswith(b"PK\x03\x04") or data[:1] == b"\x80" or "opaque_obj" in inner or "custom_obj" in inner:
             wanted.update(dict.fromkeys(_globals_in(archive, inner)))
     bad = [name for name in wanted if not SAFE.fullmatch(name)]
@@ -87,11 +88,6 @@ def _vet_pickles(archive: Archive) -> None:
             f"{archive.path.name} was not opened: its pickled parts would import {', '.join(bad[:8])}",
             hint="pass --allow-pickle if you trust where the file comes from",
         )
-
-
-def _start(archive: Archive, name: str) -> bytes:
-    with zipfile.ZipFile(archive.path) as stored, stored.open(name) as member:
-        return member.read(4)
 
 
 def _globals_in(archive: Archive, name: str) -> tuple[str, ...]:
@@ -108,7 +104,7 @@ def _globals_in(archive: Archive, name: str) -> tuple[str, ...]:
                     return ("an archive without data.pkl",)
                 data = inner.read(member)
         return scan_pickle(data).globals
-    except (ValueError, zipfile.BadZipFile, RuntimeError, NotImplementedError):
+    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
         return () if raw else ("a pickle that can't be read",)
 
 

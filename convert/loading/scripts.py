@@ -6,7 +6,6 @@ Runs in the worker only (imports torch).
 from __future__ import annotations
 
 import re
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from artifacts.scratch import temporary_folder
 from convert.errors import LoadError
 from convert.loading.calls import Parameter, Signature
 from convert.loading.opened import OpenModel, half_note, unused_factory, widen
@@ -107,7 +107,7 @@ def rewritten(source: bytes) -> bytes:
 def _load_on_cpu(path: Path, devices: tuple[str, ...]) -> Any:
     if not devices:
         return _jit.load(str(path), map_location="cpu")
-    with tempfile.TemporaryDirectory(prefix="cpu-") as folder:
+    with temporary_folder("cpu") as folder:
         copy = Path(folder) / "model.pt"
         with zipfile.ZipFile(path) as old, zipfile.ZipFile(copy, "w") as new:
             for info in old.infolist():

@@ -7,6 +7,7 @@ sizes that no honest file has are refused.
 
 from __future__ import annotations
 
+import errno
 import struct
 import zipfile
 import zlib
@@ -28,6 +29,8 @@ END = b"PK\x05\x06"
 END_SIZE = 22
 
 CHUNK = 1 << 20
+DAMAGE = (zipfile.BadZipFile, EOFError, struct.error, zlib.error, ValueError, NotImplementedError, OSError)
+"""What the zip reader raises on a damaged archive; an OSError (EINVAL) where a member begins before the file."""
 
 
 class Archive(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,16 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
         """The content of a member below the root, or :class:`LoadError` CNV-3020 where it is larger than ``limit``."""
         with zipfile.ZipFile(self.path) as archive:
             return read_member(archive, self.path, self.root + name, limit=limit)
+
+    def start(self, name: str, count: int) -> bytes:
+        """The first bytes of a member below the root. Raises :class:`LoadError` CNV-3007 where it is damaged."""
+        size = self.path.stat().st_size
+        with damage_reported(self.path, size), zipfile.ZipFile(self.path) as archive:
+            try:
+                with archive.open(self.root + name) as member:
+                    return member.read(count)
+            except RuntimeError as error:
+                raise unsafe(self.path, f"a member that can't be read: {name!r} ({error})") from error
 
     def read_all(self, names: list[str], *, limit: int) -> Iterator[tuple[str, bytes]]:
         """Several members, ``limit`` bytes at most each; the archive is opened once."""
@@ -112,7 +125,9 @@ def damage_reported(path: Path, size: int) -> Iterator[None]:
     """Turn what the zip reader raises on a damaged archive into CNV-3007."""
     try:
         yield
-    except (zipfile.BadZipFile, EOFError, struct.error, zlib.error, ValueError, NotImplementedError) as error:
+    except DAMAGE as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         raise LoadError(
             "CNV-3007",
             f"{path.name} is cut short or damaged: its zip table of contents can't be read ({error}; {size:,} bytes)",

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import onnx
+import onnx.inliner
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from convert.errors import ExportError
-from convert.lowering.facts import subgraphs
+from convert.lowering.facts import INFERENCE_FAILURES, subgraphs
 from convert.lowering.schemas import main_domain
 
 MAX_OPSET = 1 << 20
@@ -34,6 +35,20 @@ def require_sound(model: ModelProto) -> None:
             f"the graph is no valid ONNX: {shown}",
             hint="`convert graph lint FILE` lists all that is wrong with it; export the model again, or mend the file",
         )
+
+
+def inline_all(model: ModelProto) -> ModelProto:
+    """The model with its local functions in the place of their calls. Raises :class:`ExportError` CNV-4006."""
+    if not model.functions:
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except INFERENCE_FAILURES as error:
+        raise ExportError(
+            "CNV-4006",
+            f"the graph can't be put in order: its functions can't be inlined: {' '.join(str(error).split())[:300]}",
+            hint="functions that call each other in a circle, or call what is not there, are no ONNX: export it again",
+        ) from error
 
 
 def unsound(model: ModelProto) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
     min-max      the lowest and highest element of every tensor
     percentile   the range that holds 99.99 % of the elements seen
-    entropy      the range whose 128 steps keep most of the distribution (Kullback-Leibler, ONNX Runtime's own)
+    entropy      the range whose 128 steps keep most of the distribution (Kullback-Leibler, as ONNX Runtime does)
 
 The latter two see the elements that probes gather of each tensor, not the tensors, and merge them into histograms run
 by run: memory does not grow with the number of inputs.
@@ -10,25 +10,22 @@ by run: memory does not grow with the number of inputs.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from onnx import ModelProto
-from onnxruntime.quantization.calibrate import HistogramCollector
 
 from convert.arrays import Array
 from convert.precision.emulate import Watched
+from convert.precision.histograms import Histogram
 from convert.precision.probes import Prober
 from convert.precision.readings import Reading, Readings
 from convert.precision.shapes import shapes_of
 from convert.values import CalibrationMethod
 
 PERCENTILE = 99.99
-BINS, STEPS = 2048, 128
+STEPS = 128
 GATHERED = 1 << 14
 """Elements of one tensor that a histogram sees of one run, at most."""
 ALL_GATHERED = 4 << 20
@@ -60,7 +57,7 @@ def calibrated(
     prober = Prober(shapes_of(model, {}), elements)
     probes = prober.add(copy, wanted - inputs)
     order = sorted(wanted - inputs)
-    watched = Watched(copy, probes, len(model.graph.output), order=order, weights=weights, scratch=scratch)
+    watched = Watched(copy, probes, len(model.graph.output), order=order, weights=weights, scratch=scratch, frugal=True)
     try:
         collected = _Ranges(method)
         for feed in _again(first, feeds):
@@ -87,18 +84,10 @@ class _Ranges:
     def __init__(self, method: CalibrationMethod) -> None:
         self.method = method
         self.extremes: dict[str, Range] = {}
-        self.collector: Any = None
-        if method != "minmax":
-            make: Any = HistogramCollector
-            # It reports to stdout, which is nobody's to read.
-            self.collector = make(
-                method=method, symmetric=True, num_bins=BINS, num_quantized_bins=STEPS, percentile=PERCENTILE,
-                scenario="same",
-            )  # fmt: skip
+        self.histograms: dict[str, Histogram] = {}
 
     def add(self, told: Mapping[str, Reading]) -> None:
         """Take the readings of one run."""
-        gathered = {}
         for name, reading in told.items():
             sample = reading.sample[np.isfinite(reading.sample)]
             if not sample.size:
@@ -107,20 +96,22 @@ class _Ranges:
             high = reading.high if reading.high is not None and np.isfinite(reading.high) else float(sample.max())
             before = self.extremes.get(name, (low, high))
             self.extremes[name] = min(before[0], low), max(before[1], high)
-            gathered[name] = [sample.astype(np.float32)]
-        if self.collector is not None:
-            with redirect_stdout(io.StringIO()):
-                self.collector.collect(gathered)
+            if self.method != "minmax":
+                self.histograms.setdefault(name, Histogram()).add(sample)
 
     def ranges(self) -> dict[str, Range]:
         """The range of each tensor."""
-        if self.collector is None:
-            return self.extremes
-        with redirect_stdout(io.StringIO()):
-            found = self.collector.compute_collection_result()
-        return {name: _bounds(values[:2], self.extremes[name]) for name, values in found.items()}
+        # One that is zero throughout has no distribution.
+        known = {name: one for name, one in self.histograms.items() if one.reach > 0.0}
+        percentile = self.method == "percentile"
+        bounds = {
+            name: _ordered(one.percentile(PERCENTILE / 100.0) if percentile else one.entropy(STEPS))
+            for name, one in known.items()
+        }
+        return {**self.extremes, **bounds}
 
 
-def _bounds(values: Sequence[Any], extremes: Range) -> Range:
-    low, high = (float(np.asarray(value).reshape(-1)[0]) for value in values)
-    return max(low, extremes[0]) if extremes[0] < 0 else extremes[0], min(high, extremes[1])
+def _ordered(bounds: Range) -> Range:
+    """Bounds whose lower one is not above the other, as of a value that is the same throughout."""
+    low, high = bounds
+    return (low, high) if low <= high else (high, high)

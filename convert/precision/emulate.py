@@ -17,7 +17,7 @@ from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 
 from convert.arrays import Array
 from convert.bigmodel import external_tensors, graphs_in, is_external, nbytes, place_weights
-from convert.ort import SessionSettings, open_session, run_session
+from convert.ort import Level, SessionSettings, open_session, run_session
 from convert.precision.caster import Caster
 from convert.precision.policy import POLICIES
 from convert.precision.probes import Probes
@@ -82,18 +82,28 @@ class Watched:
     """A model with probes, opened in ONNX Runtime; ``close`` removes its files.
 
     ``order``: of the tensors in what it tells. ``weights``: the folder that external weights lie in. ``scratch``: a
-    folder for files of this model alone.
+    folder for files of this model alone. ``frugal``: hold no more tensors at once than must be.
     """
 
     def __init__(
-        self, model: ModelProto, probes: Probes, outputs: int, *, order: Sequence[str], weights: Path, scratch: Path
+        self,
+        model: ModelProto,
+        probes: Probes,
+        outputs: int,
+        *,
+        order: Sequence[str],
+        weights: Path,
+        scratch: Path,
+        frugal: bool = False,
     ) -> None:
         self._outputs = outputs
         self._scratch = scratch
         # Nodes that stand for one node share its name, which ONNX Runtime refuses.
         for node in (node for graph in graphs_in(model.graph) for node in graph.node):
             node.name = ""
-        settings = SessionSettings(level="all", big=bool(external_tensors(model)), as_listed=True)
+        # Layouts that suit the machine are faster, and their reordering holds several copies of large tensors at once.
+        level: Level = "extended" if frugal else "all"
+        settings = SessionSettings(level=level, big=bool(external_tensors(model)), as_listed=True, frugal=frugal)
         source: Path | bytes
         if settings.big:
             scratch.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ class Rows:
     def after(self, first: Rows) -> Rows:
         """These rows behind those of another."""
         count = len(first.names)
-        if self._joined is None or self._joined.names[:-len(self.names) or count] != first.names:
+        if self._joined is None or self._joined.names[: -len(self.names) or count] != first.names:
             self._joined = Rows([*first.names, *self.names])
         return self._joined
 

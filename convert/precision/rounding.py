@@ -53,9 +53,9 @@ def dtype_of(precision: str) -> np.dtype[Any]:
 def rounded(array: Array, precision: str) -> Array:
     """Float32 numbers as ``fp16`` or ``bf16`` would hold them, in float32; NaN and infinities stay."""
     values = np.ascontiguousarray(array, np.float32)
-    if precision == "fp16":
-        return _as_float16(values)
-    return _by_type(values, precision)
+    result = _as_float16(values) if precision == "fp16" else _by_type(values, precision)
+    # ascontiguousarray makes a scalar one-dimensional.
+    return result.reshape(np.shape(array))
 
 
 def _by_type(values: Array, precision: str) -> Array:

@@ -40,6 +40,8 @@ MOST_ELEMENTS, LEAST_ELEMENTS = 1024, 32
 """Elements gathered of one tensor, between which the number of tensors decides."""
 ALL_ELEMENTS = 1 << 16
 """Elements gathered of all tensors together in one run, at most."""
+BYTES_OF_ONE = 4 * 4
+"""Bytes of one element in an emulated run: as it is made, rounded, widened again, and room to move them."""
 PAIRS_SINCE = 13
 """The opset from which QuantizeLinear has scales for each channel; a study of int8 raises a graph to it."""
 
@@ -91,6 +93,13 @@ class Study:
     def memory(self) -> int:
         """Bytes that may be held of tensors."""
         return self.options.memory or DEFAULT_MEMORY
+
+    @property
+    def frugal(self) -> bool:
+        """Whether tensors are large beside the budget, or of unknown size, so that few may be held at once."""
+        values = [name for name in self.tensors if name not in self.flow.inputs]
+        sizes = [self.prober.sizes.get(name, 0) for name in values]
+        return not all(sizes) or BYTES_OF_ONE * sum(sizes) > self.memory
 
     @property
     def unit(self) -> float:
@@ -161,8 +170,15 @@ class Study:
 
     def _opened(self, model: ModelProto, probes: Probes, outputs: int) -> Watched:
         place = self.scratch / f"run{next(self._numbers)}"
-        weights = self.graph.model_path.parent
-        return Watched(model, probes, outputs, order=self.tensors, weights=weights, scratch=place)
+        return Watched(
+            model,
+            probes,
+            outputs,
+            order=self.tensors,
+            weights=self.graph.model_path.parent,
+            scratch=place,
+            frugal=self.frugal,
+        )
 
     def _copy(self) -> ModelProto:
         copy: ModelProto = ModelProto.FromString(self.model.SerializeToString())
@@ -180,9 +196,14 @@ class Study:
         if number in self._held:
             return self._held[number]
         observed = self.run_exact(feed)
-        if (len(self._held) + 1) * observed.nbytes * 2 <= self.memory:
+        if 2 * (self.held + observed.nbytes) <= self.memory:
             self._held[number] = observed
         return observed
+
+    @property
+    def held(self) -> int:
+        """Bytes that are held of the exact runs."""
+        return sum(observed.nbytes for observed in self._held.values())
 
     def run_exact(self, feed: Mapping[str, Array]) -> Observed:
         """One exact run, and a search of what may be too large."""

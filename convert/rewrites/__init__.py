@@ -39,6 +39,7 @@ RULES: Mapping[str, str] = {
     "hardswish-to-hardsigmoid": "convert.rewrites.hardswish:RULE",
     "imports": "convert.rewrites.imports:RULE",
     "indices-to-int32": "convert.rewrites.int32_indices:RULE",
+    "known-sizes": "convert.rewrites.known_sizes:RULE",
     "layernorm-to-primitives": "convert.rewrites.layernorm:RULE",
     "lift-1d": "convert.rewrites.lift_1d:RULE",
     "mish-to-softplus": "convert.rewrites.mish:RULE",

@@ -11,6 +11,9 @@ import msgspec
 if TYPE_CHECKING:
     import onnx
 
+NMS_SPLIT = ("nms-split", "the graph cut in front of NonMaxSuppression, in two files; only where asked for")
+"""Name and title of what is asked for like a rewrite and gives two graphs (``nms_split.py``)."""
+
 
 class Avoided(msgspec.Struct, frozen=True, kw_only=True):
     """What a rewrite makes avoidable: an operator, or one attribute of it at some values (none: at any)."""

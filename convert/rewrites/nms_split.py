@@ -56,6 +56,15 @@ def split_suppression(model: ModelProto) -> Split:
     return Split(main, post, cut)
 
 
+def joined(model: ModelProto, split: Split) -> ModelProto:
+    """The halves one after the other as one model with the signature of ``model``, to prove them against it."""
+    whole = ModelProto()
+    whole.CopyFrom(model)
+    del whole.graph.node[:]
+    whole.graph.node.extend([*split.main.graph.node, *split.post.graph.node])
+    return whole
+
+
 def _after(graph: GraphProto) -> set[int]:
     """The numbers of the suppressions and of all nodes that read what they make."""
     reached: set[str] = set()

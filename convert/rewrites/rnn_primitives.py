@@ -50,14 +50,15 @@ def _stepwise(site: Site) -> None:
     steps = site.fixed(site.inp(1))[0] * (site.dims(site.inp(0))[0] or MAX_STEPS + 1)
     if steps > MAX_STEPS:
         raise Refuse(f"the sequence is not of a known length of {MAX_STEPS} steps at most")
-    outputs, last = [], []
+    outputs: list[str] = []
+    last: list[list[str]] = []
     for number, way in enumerate(_ways(site, op)):
         rows, states = _run_way(site, op, number, way)
         outputs.append(site.unsqueeze(_stacked(site, rows), 1))
         last.append([site.unsqueeze(state, 0) for state in states])
     site.end_as(_joined(site, outputs, 1), 0)
-    for index, states in enumerate(zip(*last, strict=True), start=1):
-        site.end_as(_joined(site, list(states), 0), index)
+    for index, parts in enumerate(zip(*last, strict=True), start=1):
+        site.end_as(_joined(site, list(parts), 0), index)
 
 
 def _ways(site: Site, op: str) -> list[_Way]:

@@ -7,6 +7,7 @@ where ONNX Runtime gives the reference outputs on every sample. Nothing is refus
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from convert.graphs import (
     facts,
     linked_graph,
     model_entries,
+    op_counts,
     opset_of,
     read_model,
     read_samples,
@@ -28,7 +30,7 @@ from convert.lowering import LoweringRefused, lower
 from convert.normalize import name_nodes
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.proof import departures
-from convert.rewrites import RULES, Applied, load_rule, rewrite
+from convert.rewrites import RULES, Applied, Rewrite, load_rule, rewrite
 from convert.ties import read_ties
 from convert.values import AdaptOptions, Note, OnnxGraph
 from op_registry.judge import judge_model
@@ -52,9 +54,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def score(self) -> tuple[int, int]:
-        """Less is better: what the target finds fault with, then the number of nodes."""
-        counts = self.judgement.counts
-        return (sum(weight * counts.get(state, 0) for state, weight in WEIGHT.items()), self.judgement.nodes)
+        """Less is better: what the target finds fault with, then the number of nodes that compute something."""
+        faults = sum(WEIGHT.get(one.state, 0) for one in self.judgement.judged)
+        return faults, sum(count for op, count in op_counts(self.model).items() if op != "Constant")
 
     @property
     def faults(self) -> int:
@@ -62,26 +64,33 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return self.score[0]
 
 
+@dataclass(frozen=True)
+class Adapted:
+    """A graph on its way to a target: what was done to it so far, and how that was proven."""
+
+    best: Candidate
+    notes: tuple[Note, ...] = ()
+    proofs: tuple[dict[str, Any], ...] = ()
+
+    def then(self, best: Candidate, note: Note, *proofs: dict[str, Any]) -> Adapted:
+        """After one more step."""
+        return Adapted(best, (*self.notes, note), (*self.proofs, *proofs))
+
+
 def adapt_graph(graph: OnnxGraph, options: AdaptOptions, folder: Path) -> OnnxGraph:
     """Adapt a graph to a target, or keep it. Raises nothing of its own."""
-    notes: list[Note] = []
-    model = read_model(graph.model_path)
-    start = _judged(model, options)
+    start = _judged(read_model(graph.model_path), options)
     if not start.faults:
-        return _kept(graph, notes, folder)
-    best = _at_best_opset(start, options, notes)
-    before, after = opset_of(start.model), opset_of(best.model)
-    proofs: list[dict[str, Any]] = [{"lowered": {"from": before, "to": after}}] if before != after else []
-    if best.faults and graph.weight_bytes < HEAVY:
-        best = _rewritten(best, graph, options, notes, proofs)
-    if best is start:
-        return _kept(graph, notes, folder)
-    name_nodes(best.model)
-    names = write_model(best.model, folder, weights_from=Path(graph.folder))
+        return _kept(graph, (), folder)
+    made = _adapted(start, graph, options)
+    if made.best is start:
+        return _kept(graph, made.notes, folder)
+    name_nodes(made.best.model)
+    names = write_model(made.best.model, folder, weights_from=Path(graph.folder))
     if reason := _departure(graph, folder):
         for name in names:
             (folder / name).unlink()
-        return _kept(graph, [Note(level="warning", text=f"kept as it was: the adapted graph {reason}")], folder)
+        return _kept(graph, (Note(level="warning", text=f"kept as it was: the adapted graph {reason}"),), folder)
     return OnnxGraph(
         parent=graph.digest,
         stage="adapt",
@@ -89,13 +98,30 @@ def adapt_graph(graph: OnnxGraph, options: AdaptOptions, folder: Path) -> OnnxGr
         sample_count=graph.sample_count,
         calibration_count=graph.calibration_count,
         made_by="adapt",
-        adapted=tuple(proofs),
+        adapted=made.proofs,
         exporters=graph.exporters,
-        notes=tuple(notes),
+        notes=made.notes,
         files=tuple(sorted((*model_entries(folder, names, graph.files), *carry_samples(graph, folder)))),
         folder=str(folder),
-        **facts(best.model),
+        **facts(made.best.model),
     )
+
+
+def _adapted(start: Candidate, graph: OnnxGraph, options: AdaptOptions) -> Adapted:
+    """Another opset and rewrites there, or rewrites where the graph stands: fewer faults win, then fewer nodes."""
+    light = graph.weight_bytes < HEAVY
+    lowered = _at_best_opset(start, options)
+    moved = _rewritten(lowered, graph, options) if lowered.best.faults and light else lowered
+    if moved.best is start or not light or not _all_avoidable(start):
+        return moved
+    stayed = _rewritten(Adapted(start), graph, options)
+    return min(stayed, moved, key=lambda one: one.best.score)
+
+
+def _all_avoidable(start: Candidate) -> bool:
+    """Whether some rewrite is about every operator that the target finds fault with."""
+    known = {op for rule in map(load_rule, RULES) if not rule.opt_in for op in _ops(rule)}
+    return {one.op for one in start.judgement.judged if one.state in WEIGHT} <= known
 
 
 def _judged(model: ModelProto, options: AdaptOptions) -> Candidate:
@@ -105,11 +131,11 @@ def _judged(model: ModelProto, options: AdaptOptions) -> Candidate:
     return Candidate(model=model, judgement=judgement)
 
 
-def _at_best_opset(start: Candidate, options: AdaptOptions, notes: list[Note]) -> Candidate:
+def _at_best_opset(start: Candidate, options: AdaptOptions) -> Adapted:
     """The graph at the best opset that it can be brought to. An opset that the user asked for stays."""
     current = opset_of(start.model)
     if options.opset:
-        return start
+        return Adapted(start)
     tried: list[str] = []
     for opset in _opsets(start.judgement.best_opset, current, find_target(options.target)):
         try:
@@ -118,11 +144,12 @@ def _at_best_opset(start: Candidate, options: AdaptOptions, notes: list[Note]) -
             tried.append(f"{opset}: {', '.join(sorted({refusal.op for refusal in refused.refusals}))}")
             continue
         if found.faults < start.faults:
-            notes.append(Note(text=f"brought from opset {current} to {opset}"))
-            return found
+            note = Note(text=f"brought from opset {current} to {opset}")
+            return Adapted(start).then(found, note, {"lowered": {"from": current, "to": opset}})
     if tried:
-        notes.append(Note(level="warning", text=f"no equivalent at opset {'; '.join(tried[:4])}"))
-    return start
+        text = f"no equivalent at opset {'; '.join(tried[:4])}"
+        return Adapted(start, notes=(Note(level="warning", text=text),))
+    return Adapted(start)
 
 
 def _opsets(best: int, current: int, target: Target) -> list[int]:
@@ -132,27 +159,50 @@ def _opsets(best: int, current: int, target: Target) -> list[int]:
     return [opset for opset in (best, *rest) if opset and opset != current]
 
 
-def _rewritten(
-    best: Candidate, graph: OnnxGraph, options: AdaptOptions, notes: list[Note], proofs: list[dict[str, Any]]
-) -> Candidate:
-    """Apply the rewrites that make something avoidable that the target finds fault with, each kept where it helps."""
+def _rewritten(made: Adapted, graph: OnnxGraph, options: AdaptOptions) -> Adapted:
+    """Apply the rewrites that make something avoidable that the target finds fault with, each kept where it helps.
+
+    Of several that serve the same fault the one that leaves the fewest faults, then the fewest nodes, goes first.
+    """
     feeds, _ = read_samples(graph)
-    for name in RULES:
-        rule = load_rule(name)
-        faulty = {one.op for one in best.judgement.judged if one.state in WEIGHT}
-        useful = any(avoided.op in faulty or (avoided.op == "*" and "(graph)" in faulty) for avoided in rule.avoids)
-        if rule.opt_in or not useful:
-            continue
-        result = rewrite(best.model, [name], samples=feeds, folder=graph.folder)
-        if not result.applied:
-            continue
-        found = _judged(result.model, options)
-        if found.faults < best.faults:
-            best = found
-            nodes = [node for applied in result.applied for node in applied.nodes]
-            notes.append(Note(text=f"rewritten by {name}: {rule.title}, {len(nodes)} places", subject=nodes[0]))
-            proofs += [_proof(applied) for applied in result.applied]
-    return best
+    rules = [rule for rule in map(load_rule, RULES) if not rule.opt_in]
+    while useful := [rule for rule in rules if _useful(rule, made.best)]:
+        rivals = [rule for rule in useful if _ops(rule) & _ops(useful[0])]
+        for rule in _ranked(rivals, made.best, options):
+            rules.remove(rule)
+            result = rewrite(made.best.model, [rule.name], samples=feeds, folder=graph.folder)
+            found = _judged(result.model, options) if result.applied else made.best
+            if found.faults < made.best.faults:
+                nodes = [node for applied in result.applied for node in applied.nodes]
+                text = f"rewritten by {rule.name}: {rule.title}, {len(nodes)} places"
+                made = made.then(found, Note(text=text, subject=nodes[0]), *map(_proof, result.applied))
+                break
+        else:
+            rules = [rule for rule in rules if rule not in rivals]
+    return made
+
+
+def _ops(rule: Rewrite) -> set[str]:
+    """The operators that a rewrite makes avoidable; what concerns the graph as a whole has its name there, too."""
+    return {"(graph)" if avoided.op == "*" else avoided.op for avoided in rule.avoids}
+
+
+def _useful(rule: Rewrite, best: Candidate) -> bool:
+    """Whether a rewrite is about something that the target finds fault with."""
+    return bool(_ops(rule) & {one.op for one in best.judgement.judged if one.state in WEIGHT})
+
+
+def _ranked(rivals: list[Rewrite], best: Candidate, options: AdaptOptions) -> list[Rewrite]:
+    """Rewrites that serve the same fault, the best first, as the support data judge them; those that help none go."""
+    if len(rivals) == 1:
+        return rivals
+    scored = []
+    for rule in rivals:
+        changed = ModelProto()
+        changed.CopyFrom(best.model)
+        if rule.run(changed, ""):
+            scored.append((_judged(changed, options).score, rule))
+    return [rule for score, rule in sorted(scored, key=lambda one: one[0]) if score[0] < best.faults]
 
 
 def _proof(applied: Applied) -> dict[str, Any]:
@@ -183,8 +233,8 @@ def _departure(graph: OnnxGraph, folder: Path) -> str:
     return f"gives other numbers: {'; '.join(departed)}" if departed else ""
 
 
-def _kept(graph: OnnxGraph, notes: list[Note], folder: Path) -> OnnxGraph:
+def _kept(graph: OnnxGraph, notes: tuple[Note, ...], folder: Path) -> OnnxGraph:
     files = linked_graph(graph, folder)
     return msgspec.structs.replace(
-        graph, parent=graph.digest, stage="adapt", notes=tuple(notes), files=files, folder=str(folder)
+        graph, parent=graph.digest, stage="adapt", notes=notes, files=files, folder=str(folder)
     )

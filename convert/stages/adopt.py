@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper, version_converter
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
 
 from convert.arrays import Array, load_npz
 from convert.constancy import constancy_notes
@@ -33,7 +33,7 @@ from convert.graphs import (
 )
 from convert.lowering import lower
 from convert.lowering.facts import INFERENCE_FAILURES
-from convert.lowering.sound import require_sound
+from convert.lowering.sound import inline_all, require_sound
 from convert.normalize import name_nodes, strip_origin
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.ties import write_ties
@@ -91,7 +91,7 @@ def _in_order(model: ModelProto, notes: list[Note]) -> ModelProto:
         model.ir_version = onnx.IR_VERSION
     if model.functions:
         notes.append(Note(text=f"inlined {len(model.functions)} local functions"))
-        model = _inlined(model)
+        model = inline_all(model)
     _dense_weights(model, notes)
     model = _sorted(model, notes)
     model = _raised(model, notes)
@@ -102,17 +102,6 @@ def _in_order(model: ModelProto, notes: list[Note]) -> ModelProto:
     strip_origin(model)
     name_nodes(model)
     return model
-
-
-def _inlined(model: ModelProto) -> ModelProto:
-    try:
-        return inliner.inline_local_functions(model)
-    except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
-        raise ExportError(
-            "CNV-4006",
-            f"the graph can't be put in order: its functions can't be inlined: {str(error).splitlines()[0][:300]}",
-            hint="functions that call each other in a circle, or call what is not there, are no ONNX: export it again",
-        ) from error
 
 
 def _sorted(model: ModelProto, notes: list[Note]) -> ModelProto:
@@ -126,13 +115,13 @@ def _sorted(model: ModelProto, notes: list[Note]) -> ModelProto:
     try:
         graph_model = onnx_ir.from_proto(model)
         graph_model.graph.sort()
+        return onnx_ir.to_proto(graph_model)
     except (ValueError, RuntimeError) as error:
         raise ExportError(
             "CNV-4006",
-            f"the graph can't be put in order: {error}",
+            f"the graph can't be put in order: {' '.join(str(error).split())[:300]}",
             hint="it has a cycle, or a node reads a value that nothing makes; check how the file was written",
         ) from error
-    return onnx_ir.to_proto(graph_model)
 
 
 def _out_of_order(graph: GraphProto, outer: set[str]) -> NodeProto | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
@@ -18,9 +17,11 @@ import msgspec
 
 from artifacts.digest import FileEntry, file_entries
 from artifacts.runner import Finished, one_of, run_process
+from artifacts.scratch import machine_tmp
 from convert.backends import load_backend
 from convert.backends.asking import launcher_fault
 from convert.backends.base import LOG, MODEL_IN, OUT, SOC, Backend, Compiled, Missing, Runner, Toolchain
+from convert.backends.kept import plan_notes
 from convert.diagnosis.places import place_of
 from convert.errors import CompileFailed, ResourceLimit, ToolchainMissing, UsageError
 from convert.launcher import launched
@@ -30,7 +31,7 @@ from op_registry.targets import find_target, members_of
 
 LOG_TAIL = 6 << 20
 """How much of a log's end is read for the diagnosis: all that the process runner keeps of one."""
-PLACES = Path(tempfile.gettempdir()) / f"model-convert-{os.getuid()}-compilers"
+PLACES = machine_tmp() / f"model-convert-{os.getuid()}-compilers"
 """Locks of the places for compilers, one folder for this user on this machine."""
 HAZARDOUS = ("fp16", "bf16", "mixed")
 
@@ -66,6 +67,7 @@ def compile_graph(
     )
     _check_outcome(backend, plan, compiled, graph, folder)
     names = _collected(plan, compiled, folder)
+    kept = plan_notes(options, plan.argv, compiled.notes, toolchain.name)
     return CompiledArtifact(
         parent=checked.digest,
         target=options.target,
@@ -74,7 +76,7 @@ def compile_graph(
         precision=options.precision,
         plan=plan,
         toolchain={toolchain.name: toolchain.version},
-        notes=(*plan.notes, *compiled.notes, *_hazards(graph, options, folder)),
+        notes=(*plan.notes, *compiled.notes, *kept, *_hazards(graph, options, folder)),
         files=_entries(graph, folder, names),
         folder=str(folder),
     )

@@ -22,7 +22,7 @@ from onnx import ModelProto
 from convert.arrays import Array, load_npz
 from convert.constancy import constancy_notes
 from convert.errors import ExportError, LoadError, UsageError
-from convert.exporter_faults import concerning
+from convert.exporter_faults import ExporterName, concerning
 from convert.graphs import (
     EXTERNAL_FROM,
     MODEL,
@@ -44,7 +44,8 @@ from convert.ties import TieCount, write_ties
 from convert.torch_export import ExporterFailed, Route, TorchRun, export_with, run_torch, second_size, tidy
 from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGraph, moved
 
-EXPORTERS = {"torchscript": ("torchscript",), "exported_program": ("dynamo",)}
+EXPORTERS: dict[str, tuple[ExporterName, ...]] = {"torchscript": ("torchscript",), "exported_program": ("dynamo",)}
+BOTH: tuple[ExporterName, ...] = ("dynamo", "torchscript")
 DETOURS = (
     ("masked-rows", Route("dynamo", asked=23)),
     ("frozen-branch", Route("torchscript", detour="script")),
@@ -161,9 +162,9 @@ def _run(model: OpenModel, call: Call, *, another_size: bool = False) -> TorchRu
 
 
 def _routes(loaded: LoadedModel, options: ExportOptions) -> tuple[Route, ...]:
-    able = EXPORTERS.get(loaded.format, ("dynamo", "torchscript"))
-    if options.exporter in ("auto", "both"):
-        return tuple(map(Route, able))
+    able = EXPORTERS.get(loaded.format, BOTH)
+    if options.exporter == "auto" or options.exporter == "both":
+        return tuple(Route(name) for name in able)
     if options.exporter not in able:
         raise ExportError(
             "CNV-4003",
@@ -175,7 +176,7 @@ def _routes(loaded: LoadedModel, options: ExportOptions) -> tuple[Route, ...]:
 
 def _unjudged(loaded: LoadedModel, options: ExportOptions, attempts: Sequence[Attempt]) -> list[tuple[str, str]]:
     """The exporters that were not tried, each with why; empty where it could have told nothing."""
-    able = EXPORTERS.get(loaded.format, ("dynamo", "torchscript"))
+    able = EXPORTERS.get(loaded.format, BOTH)
     tried = {one.exporter for one in attempts}
     why = {name: "" for name in able if name not in tried}
     if options.exporter not in ("auto", "both"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from click.testing import CliRunner, Result
@@ -100,6 +101,40 @@ def test_what_can_not_be_done_has_a_code(model: Path, tmp_path: Path, args: tupl
     assert isinstance(ended.exception, ModelConvertError)
     assert ended.exception.code == code
     assert ended.exception.hint
+
+
+DETECTOR = """<ir_version: 8, opset_import: ["": 17]>
+agraph (float[1, 6, 4] raw, float[1, 2, 6] s) => (int64[K, 3] picked) <int64 most = {3}, float over = {0.5}> {
+    p = Sigmoid(s)
+    b = Relu(raw)
+    picked = NonMaxSuppression(b, p, most, over)
+}"""
+
+
+def test_a_detector_is_cut_in_two_files_that_make_the_whole(tmp_path: Path) -> None:
+    whole = tmp_path / "detector.onnx"
+    onnx.save(onnx.parser.parse_model(DETECTOR), whole)
+    out = tmp_path / "card.onnx"
+    ended = run("rewrite", whole, "--rule", "nms-split", "--out", out, "--json")
+    assert ended.exit_code == 0, ended.output
+    change = json.loads(ended.output)
+    assert (change["host"], change["cut"]) == (str(tmp_path / "card.host.onnx"), ["b", "p"])
+    assert [one["name"] for one in change["applied"]] == ["nms-split"]
+    assert change["applied"][0]["evidence"]["inputs"] >= 1
+    feeds = {name: np.random.default_rng(3).random(shape, np.float32) for name, shape in
+             (("raw", (1, 6, 4)), ("s", (1, 2, 6)))}  # fmt: skip
+    first = onnxruntime.InferenceSession(str(out))
+    cut = dict(zip([info.name for info in first.get_outputs()], first.run(None, feeds), strict=True))
+    second = onnxruntime.InferenceSession(change["host"]).run(None, {name: cut[name] for name in change["cut"]})
+    assert np.array_equal(second[0], onnxruntime.InferenceSession(str(whole)).run(None, feeds)[0])
+    told = run("rewrite", whole, "--rule", "nms-split", "--out", out).output
+    assert f"host     {tmp_path / 'card.host.onnx'}: run it on b, p" in told
+
+
+def test_a_model_without_suppression_is_not_cut(model: Path, tmp_path: Path) -> None:
+    ended = run("rewrite", model, "--rule", "nms-split", "--out", tmp_path / "o.onnx")
+    assert isinstance(ended.exception, ModelConvertError)
+    assert ended.exception.code == "CNV-4113"
 
 
 def test_the_rewrites_are_listed(model: Path) -> None:

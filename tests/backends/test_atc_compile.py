@@ -311,8 +311,12 @@ def test_an_artifact_bound_to_a_host_gets_its_planned_name_and_a_note(cann, tmp_
 def test_weights_beside_the_artifact_are_part_of_it(cann, tmp_path, graph_of):
     cann("9.0.0")
     options = options_for("Ascend910B", options={"external_weight": "1"})
-    done, _ = compiled(graph_of(mlp((4, 8))), tmp_path / "work", options)
-    assert done.files == ("model.om", "weight/weight_0123")
+    graph = graph_of(mlp((4, 8)), feed(4, 8))
+    done, artifact = compiled(graph, tmp_path / "work", options)
+    assert done.files == ("model.om", "weight.weight_0123")
+    answer = ran(graph, artifact, done, tmp_path / "run", feed(4, 8))
+    assert isinstance(answer, Ran), answer
+    assert (tmp_path / "run" / "loaded" / "weight" / "weight_0123").is_symlink()
 
 
 def test_every_refused_operator_is_told_before_anything_is_compiled(cann, tmp_path, graph_of):

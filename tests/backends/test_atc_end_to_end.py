@@ -178,6 +178,14 @@ def test_a_dry_run_prints_the_plan(site: Site) -> None:
     assert "--precision_mode_v2=origin" in json.dumps(ended.said)
 
 
+def test_a_conversion_asks_the_toolkit_beforehand_where_that_is_wanted(site: Site) -> None:
+    ended = site("--option", "precheck=yes", "--no-publish")
+    assert ended.code == 0, ended.err
+    stages = [run["stage"] for run in ended.said["targets"][0]["stages"]]
+    assert stages[stages.index("check") :][:3] == ["check", "precheck", "forecast"]
+    assert ended.said["targets"][0]["status"] == "built"
+
+
 def test_check_asks_the_toolkit_that_is_here(site: Site) -> None:
     process = subprocess.run(
         [sys.executable, "-m", "convert", "check", "m.onnx", "--target", "Ascend910B", "--json"],

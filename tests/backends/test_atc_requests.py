@@ -278,3 +278,20 @@ def test_the_version_of_a_plan_for_elsewhere_can_be_chosen():
     assert "--precision_mode=force_fp16" in plan.argv
     assert plan.needs["version"] == "5.1.RC2"
     assert refused(version="4.9").code == "CNV-2207"
+
+
+@pytest.mark.parametrize("value", ["op.ini", "./op.ini", "/etc/op", "fusion-switch.cfg"])
+def test_a_path_in_the_place_of_a_files_content_is_told(value):
+    error = refused(options={"op_precision_mode": value})
+    assert f'op_precision_mode="$(cat {value})"' in error.message
+
+
+def test_preprocessing_excludes_ranges():
+    error = refused(inputs={"x": ("N", 3, 8, 8)}, dims={"N": range(1, 5)}, preprocess="{}")
+    assert "no manual has a static AIPP beside ranges" in error.message
+
+
+def test_a_question_before_compiling_takes_three_answers():
+    assert "precheck=perhaps: it takes auto, yes, no" in refused(options={"precheck": "perhaps"}).message
+    plan = plan_for(graph_for(model_of(IMAGE)), options_for("Ascend310P3", options={"precheck": "yes"}), "8.5.0")
+    assert not any("precheck" in word for word in plan.argv)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
-from atc_kit import model_of, options_for
+from atc_kit import dims_of, model_of, options_for
 from install import install_cann
 
 from artifacts.digest import file_entries
@@ -37,11 +39,11 @@ def machine(tmp_path, monkeypatch):
     return make
 
 
-def compiled(graph: OnnxGraph, folder: Path) -> CompiledArtifact:
+def compiled(graph: OnnxGraph, folder: Path, **flags: str) -> CompiledArtifact:
     backend, target = AtcBackend(), find_target("Ascend310P3")
     found = backend.probe(target, os.environ)
     assert not isinstance(found, Missing), found
-    plan = backend.plan(graph, target, options_for("Ascend310P3"), found)
+    plan = backend.plan(graph, target, options_for("Ascend310P3", options=flags), found)
     folder.mkdir()
     prepare_folder(graph, plan, folder)
     done = backend.compile(plan, graph, folder, runner_for(60.0, folder))
@@ -74,6 +76,16 @@ def test_the_runtime_alone_runs_an_artifact(machine, graph_of, tmp_path, more):
     assert isinstance(answer, Ran), answer
     assert (answer.ran_on, answer.device) == ("device", "Ascend310P3")
     assert np.allclose(next(answer.outputs)[0], np.maximum(SAMPLE["x"], 0), atol=1e-2)
+
+
+def test_an_artifact_that_is_bound_to_another_kind_of_host_is_not_run(machine, graph_of, tmp_path):
+    machine("builds")
+    graph = msgspec.structs.replace(graph_of(model_of({"x": ("N", 4)}), SAMPLE), dims=dims_of(N=range(1, 9)))
+    other = {"x86_64": "aarch64"}.get(platform.machine(), "x86_64")
+    artifact = compiled(graph, tmp_path / "work", host_env_os="linux", host_env_cpu=other)
+    answer = run(graph, artifact, tmp_path / "run")
+    assert isinstance(answer, CannotRun)
+    assert answer.reason == f"the artifact holds code for {other} hosts, and this one is {platform.machine()}"
 
 
 def test_without_a_runtime_only_what_running_needs_is_named(machine, graph_of, tmp_path):

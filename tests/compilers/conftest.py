@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from compiler_kit import TARGETS, write_models, write_trained_samples
+from compiler_kit import TARGETS, write_models
 
 from convert.toolchains.place import installed_toolchain
 
@@ -27,8 +27,7 @@ def target(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small models, with samples for them and for the trained ones."""
+    """The small models, with samples."""
     folder = tmp_path_factory.mktemp("models")
     write_models(folder)
-    write_trained_samples(folder)
     return folder

@@ -17,10 +17,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import onnx
 import pytest
-from compiler_kit import command, processes, variables, write_models, write_trained_samples
-from onnx import TensorProto, helper
+from compiler_kit import LEAST, RAN_ON, TARGETS, command, processes, variables, worst_cosine, write_det
 
 from artifacts.digest import FileEntry
 from convert.arrays import load_npz
@@ -32,26 +30,6 @@ from convert.toolchains.place import installed_toolchain
 from convert.values import CompiledArtifact, OnnxGraph, Plan, TensorSpec
 
 pytestmark = pytest.mark.compilers
-
-TARGETS = {"openvino-cpu": "openvino", "BM1684X": "sophgo"}
-RAN_ON = {"openvino-cpu": "device", "BM1684X": "simulator"}
-LEAST = {"fp16": 0.999, "int8": 0.99}
-
-
-@pytest.fixture(params=TARGETS)
-def target(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    if installed_toolchain(TARGETS[name]) is None:
-        pytest.skip(f"the toolchain {TARGETS[name]} is not installed: make test-compilers installs it")
-    return name
-
-
-@pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_models(folder)
-    write_trained_samples(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -67,10 +45,6 @@ def published(built: dict[str, Any], models: Path, target: str) -> Any:
         assert answer.code == 0, answer.document["error"]
         built["answers"][target] = answer
     return built["answers"][target]
-
-
-def worst_cosine(target: dict[str, Any]) -> float:
-    return min(output["cosine"] for output in target["validation"]["outputs"] if output["cosine"] is not None)
 
 
 @pytest.mark.parametrize("precision", LEAST)
@@ -107,30 +81,6 @@ def test_a_toolchain_by_choice_does_the_same_where_it_is_installed(
     assert answer.code == 0, answer.document["error"]
     assert answer.target["validation"]["ran_on"] == ran_on
     assert worst_cosine(answer.target) >= LEAST[precision]
-
-
-TRAINED = {
-    "magika": ("magika-model.onnx", "--dim", "unk__214=1"),
-    "basic_pitch": ("basic_pitch-nmp.onnx", "--dim", "unk__749=1"),
-    "silero": ("silero_vad-silero_vad_openvino_16k.onnx",),
-}
-
-
-@pytest.mark.parametrize("name", TRAINED)
-def test_a_trained_model_keeps_its_numbers_or_fails_its_gate_with_the_output_named(
-    models: Path, trained: Path, tmp_path: Path, target: str, name: str
-) -> None:
-    file, *more = TRAINED[name]
-    samples = ("--samples", str(models / name))
-    words = (str(trained / file), *more, "--target", target, "--precision", "fp16", "--name", name.replace("_", "-"))
-    answer = command(tmp_path, "convert", *words, *samples)
-    assert answer.code in (0, 8), answer.document["error"]
-    if answer.code == 0:
-        cosines = [output["cosine"] for output in answer.target["validation"]["outputs"]]
-        assert all(cosine >= LEAST["fp16"] for cosine in cosines if cosine is not None)
-    else:
-        assert "output '" in answer.document["error"]["message"]
-        assert not (tmp_path / "registry" / name.replace("_", "-")).exists()
 
 
 def rerun(answer: Any, folder: Path, models: Path, work: Path) -> list[Any]:
@@ -209,20 +159,8 @@ def test_inputs_of_another_shape_end_in_an_error(
     assert failed.value.code == "CNV-7005"
 
 
-def det_model(path: Path) -> None:
-    """A graph with Det, which neither compiler has."""
-    nodes = [
-        helper.make_node("Relu", ["x"], ["a"], name="first"),
-        helper.make_node("Det", ["a"], ["y"], name="the_det"),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 3])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
-    graph = helper.make_graph(nodes, "g", [x], [y])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-
-
 def test_an_operator_that_the_data_refuse_stops_before_the_compiler(tmp_path: Path, target: str) -> None:
-    det_model(tmp_path / "det.onnx")
+    write_det(tmp_path / "det.onnx")
     answer = command(tmp_path, "convert", "det.onnx", "--target", target)
     assert answer.code == 5
     assert [one["node"] for one in answer.target["support"]["unsupported"]] == ["the_det"]

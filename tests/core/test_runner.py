@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from test_host import alive
 
 from artifacts.errors import ResourceLimit, UsageError
+from artifacts.guard import HEAD, BoundedLog
 from artifacts.runner import Finished, one_of, run_process
 
 
@@ -50,6 +53,52 @@ def test_a_flood_of_output_is_kept_as_head_and_tail(tmp_path: Path) -> None:
     assert log.startswith(b"first\n")
     assert log.endswith(b"\nlast\n")
     assert b"bytes left out" in log
+
+
+MEASURED = """
+import json, resource, sys
+from pathlib import Path
+from artifacts.runner import run_process
+folder = Path(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+ended = run_process(["sh", "-c", sys.argv[2]], folder=folder, log=folder / "compile.log")
+ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(json.dumps([ended.log_bytes, ours, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]))
+"""
+LINES = r"yes compiling | head -c {}; echo; echo last"
+
+
+@pytest.mark.parametrize(
+    "size", [100_000_000, pytest.param(1_000_000_000, marks=pytest.mark.long)], ids=["100MB", "1GB"]
+)
+def test_output_costs_no_memory_however_much_it_is(tmp_path: Path, size: int) -> None:
+    told = measured(tmp_path, LINES.format(size))
+    assert told[0] > size
+    assert told[1] < 4 << 10, f"this process grew by {told[1]} KiB"
+    assert told[2] < 40 << 10, f"the guard took {told[2]} KiB"
+    log = (tmp_path / "compile.log").read_bytes()
+    assert len(log) < 6 << 20 and log.rstrip().endswith(b"last") and b"bytes left out" in log
+
+
+def test_output_in_tiny_pieces_is_put_together(tmp_path: Path) -> None:
+    log = BoundedLog(str(tmp_path / "log"))
+    log.write(b"h" * HEAD)
+    tracemalloc.start()
+    for number in range(200_000):
+        log.write(b"%d" % (number % 10))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    log.close()
+    assert peak < 1 << 20
+    assert (tmp_path / "log").read_bytes() == b"h" * HEAD + b"0123456789" * 20_000
+
+
+def measured(folder: Path, script: str) -> list[int]:
+    """Bytes of output, and in KiB what running it added to this process and the greatest of its children."""
+    words = [sys.executable, "-c", MEASURED, str(folder), script]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    ended = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    return list(json.loads(ended.stdout))
 
 
 def test_a_timeout_ends_the_program_and_what_slipped_into_other_sessions(tmp_path: Path) -> None:

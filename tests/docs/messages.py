@@ -64,7 +64,9 @@ def templates() -> dict[str, set[str]]:
 
 
 def _of_dict(node: ast.Dict, found: dict[str, set[str]]) -> None:
-    entries = {key.value: value for key, value in zip(node.keys, node.values, strict=True) if isinstance(key, ast.Constant)}
+    entries = {
+        key.value: value for key, value in zip(node.keys, node.values, strict=True) if isinstance(key, ast.Constant)
+    }
     if "message" in entries and "code" in entries:
         for code in CODE.findall(ast.unparse(entries["code"])):
             found.setdefault(code, set()).add(pattern_of(entries["message"]))
@@ -77,8 +79,7 @@ BY_HELPERS: dict[str, str] = {
     "CNV-3006": r"\S+ is an HTML page, not a model: .+",
     "CNV-3011": r"\S+ is a PaddlePaddle program .+",
     "CNV-3012": r"\S+ is a MindSpore .+",
-    **{code: r"[a-z]+ ended its process: .+" for code in
-       ("CNV-3090", "CNV-5090", "CNV-7090", "CNV-8090", "CNV-8103")},
+    **dict.fromkeys(("CNV-3090", "CNV-5090", "CNV-7090", "CNV-8090", "CNV-8103"), r"[a-z]+ ended its process: .+"),
     "CNV-6052": r"pip could not install .+: .+",
     "CNV-7002": r".+",
     "CNV-8001": r".+ differs from the reference beyond the gate: .+",

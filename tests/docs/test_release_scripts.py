@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -142,3 +143,37 @@ def test_completion_offers_commands_options_and_values(line: str, place: str, of
     told = {"_CONVERT_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": place, "PYTHONPATH": str(ROOT)}
     ended = run(sys.executable, "-m", "convert", **told)
     assert [row.partition(",")[2] for row in ended.stdout.splitlines()] == offered
+
+
+def audit(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, SCRIPTS / "audit", *words)
+
+
+def test_no_pinned_version_has_a_known_weakness() -> None:
+    ended = audit()
+    assert ended.returncode == 0, ended.stdout
+    assert re.fullmatch(r"\d+ versions, none of which the list of \d{4}-\d\d-\d\d knows a weakness of\n", ended.stdout)
+
+
+def test_a_weak_version_and_a_loose_pin_are_told_with_their_source(tmp_path: Path) -> None:
+    pins = tmp_path / "pins.txt"
+    pins.write_text("onnx==1.20.0\nJinja2==3.1.6\ntorch>=2\nprotobuf==6.30.2  # of the 6 line\n")
+    ended = audit("--constraints", pins)
+    told = ended.stdout.splitlines()
+    assert ended.returncode == 1
+    assert told[0] == "not pinned to one version: torch>=2"
+    assert {line.partition(" ")[0] for line in told[1:]} == {"onnx", "protobuf"}
+    assert all(
+        re.search(r" 1\.20\.0: .+| 6\.30\.2: .+", line) and "nvd.nist.gov/vuln/detail/CVE-" in line for line in told[1:]
+    )
+
+
+def test_the_list_of_weaknesses_is_whole_and_in_order() -> None:
+    lines = (SCRIPTS / "advisories.csv").read_text(encoding="utf-8").splitlines()
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    assert len(rows) > 50
+    assert [row["package"] for row in rows] == sorted(row["package"] for row in rows)
+    assert all(re.fullmatch(r"CVE-\d{4}-\d{4,}", row["id"]) and row["what"] and row["affected"] for row in rows)
+    assert {"onnx", "torch", "protobuf", "prefect", "cryptography", "jinja2", "starlette", "h11", "httpx"} <= {
+        row["package"] for row in rows
+    }

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from handoff_kit import DOUBLES, Machine, bash, device_outputs, unpack
 
+from artifacts.channels import Move, promote
+from artifacts.errors import RegistryError
 from convert.handoff.resume import ResumeRequest, resume_bundle
 from convert.host import StageHost
 
@@ -56,6 +58,31 @@ def test_a_migraphx_bundle_is_compiled_on_the_card_and_published(machine: Machin
     assert resumed.targets[0].toolchain == {"MIGraphX": "2.15.0"}
 
 
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_without_outputs_of_the_card_a_migraphx_artifact_is_judged_on_the_forecast(
+    machine: Machine, mlp: Path, tmp_path: Path, precision: str
+) -> None:
+    handed = machine.convert(mlp, "MI300X", precision=precision)
+    assert handed.targets[0].handoff is not None and handed.targets[0].forecast is not None
+    folder = unpack(handed.targets[0].handoff["path"], tmp_path)
+    assert bash(folder, rocm(tmp_path / "rocm")).returncode == 0
+    resumed = resume_bundle(ResumeRequest(place=str(folder)), machine.settings, host=machine.host)
+    (target,) = resumed.targets
+    assert (resumed.error, resumed.status, target.precision) == (None, "published", precision)
+    assert target.report is not None and target.verdict is not None
+    assert (target.report.ran_on, target.verdict.passed) == ("forecast", True)
+    below_prod(machine)
+
+
+def below_prod(machine: Machine) -> None:
+    """What no device has spoken for goes to staging at most."""
+    registry = Path(machine.settings.registry)
+    promote(registry, "mlp:1.0.0", Move(channel="staging", actor="test", reason="looks right"))
+    with pytest.raises(RegistryError) as refusal:
+        promote(registry, "mlp:1.0.0", Move(channel="prod", actor="test", reason="looks right"))
+    assert refusal.value.code == "CNV-9040"
+
+
 def test_a_migraphx_bundle_refuses_another_card(machine: Machine, mlp: Path, tmp_path: Path) -> None:
     handed = machine.convert(mlp, "MI300X")
     assert handed.targets[0].handoff is not None
@@ -86,6 +113,8 @@ def test_without_its_toolchain_the_target_that_should_judge_is_named(machine: Ma
     ended = machine.convert(mlp, "Ascend910B", gate_on="migraphx-ref")
     assert ended.error is not None
     assert (ended.error["code"], ended.exit_code) == ("CNV-6004", 6)
+    assert ended.error["hint"].startswith("leave --gate-on out")
+    assert "carry" not in ended.error["hint"]
     assert ended.targets[0].handoff is None
 
 

@@ -202,6 +202,35 @@ def test_a_bundle_is_compiled_and_measured_elsewhere_and_published_as_a_device(
     assert (code, target["status"], target["validation"]["ran_on"]) == (0, "published", "device")
 
 
+@pytest.mark.parametrize("precision", ["fp16", "fp32", "mixed"])
+def test_without_outputs_of_the_card_a_resumed_artifact_is_published_on_the_forecast_and_stays_below_prod(
+    sdk, convert, tmp_path: Path, capsys, monkeypatch, precision: str
+) -> None:
+    from artifacts.channels import Move, promote
+    from artifacts.cli import run_boundary
+    from artifacts.errors import RegistryError
+    from convert.__main__ import cli
+
+    monkeypatch.setenv("NEUWARE_HOME", str(tmp_path / "nowhere"))
+    code, told = convert("--precision", precision)
+    assert (code, told["targets"][0]["status"]) == (6, "handoff")
+    sdk(card="")
+    subprocess.run(["tar", "-xf", told["targets"][0]["handoff"]["path"], "-C", tmp_path], check=True)
+    folder = tmp_path / "tiny-MLU370-X4.handoff"
+    done = subprocess.run(["bash", "compile.sh"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "compiles for MLU370-X4 without a card" in done.stderr
+    argv = ["resume", str(folder), "--json", "--registry", str(tmp_path / "registry"), "--out", str(tmp_path / "out")]
+    code = run_boundary(cli, argv, prog="convert", usage_code="CNV-2000")
+    target = json.loads(capsys.readouterr().out)["targets"][0]
+    assert (code, target["status"], target["precision"]) == (0, "published", precision)
+    assert (target["validation"]["ran_on"], target["validation"]["passed"]) == ("forecast", True)
+    promote(tmp_path / "registry", "tiny:1.0.0", Move(channel="staging", actor="test", reason="looks right"))
+    with pytest.raises(RegistryError) as refusal:
+        promote(tmp_path / "registry", "tiny:1.0.0", Move(channel="prod", actor="test", reason="looks right"))
+    assert refusal.value.code == "CNV-9040"
+
+
 def test_a_toolkit_of_another_release_is_told_by_the_bundle(sdk, convert, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("NEUWARE_HOME", str(tmp_path / "nowhere"))
     _, told = convert()

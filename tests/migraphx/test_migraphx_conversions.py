@@ -226,6 +226,45 @@ def test_a_range_that_the_driver_does_not_read_is_found_by_asking_for_the_dimens
     assert "the input x a dimension of 0" in failure.value.message
 
 
+PEAKS = """
+import json, os, resource, subprocess, sys
+ended = subprocess.run([sys.executable, "-m", "convert", *sys.argv[1:]], capture_output=True)
+told = json.loads(ended.stdout)
+print(json.dumps([ended.returncode, told["error"]["code"], resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]))
+"""
+
+
+@pytest.mark.parametrize("size", [100, pytest.param(1000, marks=pytest.mark.long)], ids=["100MB", "1GB"])
+def test_a_flood_of_output_costs_a_conversion_no_memory(machine, tiny: Path, tmp_path: Path, places, size: int) -> None:
+    def run(fault: str) -> tuple[int, str, int]:
+        machine(fault=fault)
+        words = [sys.executable, "-c", PEAKS, str(tiny), "--target", "migraphx-ref", "--quiet", "--json", "--no-publish"]
+        own = {"CONVERT_CACHE_DIR": str(places / "cache"), "CONVERT_OUT": str(tmp_path / "out"), "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, **own, "MIGRAPHX_DOUBLE_FLOOD": str(size)}
+        ended = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+        return tuple(json.loads(ended.stdout))
+
+    small, large = run("crash"), run("flood")
+    assert (small[0], large[0]) == (7, 7)
+    assert large[2] - small[2] < 24 << 10, f"{small[2]} KiB became {large[2]} KiB"
+    log = tmp_path / "out" / "tiny" / "migraphx-ref" / "failed" / "compile.log"
+    assert log.stat().st_size < 6 << 20
+    assert b"bytes left out" in log.read_bytes() and b"bad_alloc" in log.read_bytes()[-2000:]
+
+
+def test_dtk_runs_samples_that_grow_and_shrink_up_to_what_it_was_built_for(machine, stage, tmp_path: Path) -> None:
+    machine("4.0.0", arch="gfx926")
+    graph, artifact = stage("K100", "fp16", tiny_model(batch="N"), (DimRange(name="N", low=1, high=8),))
+    (tmp_path / "run").mkdir()
+    feeds = [{"x": np.ones((size, 8), np.float32)} for size in (1, 4, 2, 8)]
+    request = RunRequest(artifact=artifact, graph=graph, folder=tmp_path / "run")
+    ran = BACKEND.run(request, feeds, runner_for(60, tmp_path / "run"))
+    assert not isinstance(ran, CannotRun)
+    assert [outputs[0].shape[0] for outputs in ran.outputs] == [1, 4, 2, 8]
+    with pytest.raises(CompileFailed, match="larger than the program was built for"):
+        BACKEND.run(request, [{"x": np.ones((9, 8), np.float32)}], runner_for(60, tmp_path / "run"))
+
+
 def test_dtk_builds_the_greatest_shape_and_reshapes(machine, stage, tmp_path: Path) -> None:
     machine("4.0.0", arch="gfx936")
     graph, artifact = stage("BW1000", "fp16", tiny_model(batch="N"), (DimRange(name="N", low=1, high=8),))

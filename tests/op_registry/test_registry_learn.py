@@ -197,6 +197,16 @@ def test_a_report_that_says_nothing_is_an_error(tmp_path: Path, content: str) ->
         ),
         ("what():  onnx_parser.cpp:625: parse_graph: Unknown operator: Det", "amd", "2.15", {("Det", "*")}),
         ("No importer registered for op: Det. Attempting to import as plugin.", "nvidia", "10.15", {("Det", "*")}),
+        (
+            "openvino_compile: openvino 2026.4.1-22\n-- No conversion rule found for operations: Det-17, my.ai.Foo\n",
+            "intel", "", {("Det", "*"), ("Foo", "*")},
+        ),
+        (
+            "INFO : TPU-MLIR v1.30.2-20260831\nRuntimeError: Op not support:{'Det', 'Selu'}",
+            "sophgo", "", {("Det", "*"), ("Selu", "*")},
+        ),
+        ("my.ai:Foo(-1) is not a registered function/op", "qualcomm", "2.7.0", {("Foo", "*")}),
+        ("No lowering found for: bad, node type = Det, use Custom", "rockchip", "2.5.0", {("Det", "*")}),
     ],
 )  # fmt: skip
 def test_a_failed_compile_teaches_what_it_refused(
@@ -246,3 +256,15 @@ def test_a_file_with_nothing_to_learn_is_an_error(tmp_path: Path, text: str) -> 
 
 def test_an_overlay_is_text_that_people_can_read() -> None:
     assert overlay_text([line("Gelu")]).splitlines() == [HEAD, "ascend,==8.5.0,,,Gelu,8-18,ok,,us"]
+
+
+def test_what_is_known_of_this_very_version_stands_over_what_is_said_of_all() -> None:
+    lines = (
+        line("Gelu", versions=""),
+        line("Gelu", versions=">=8.0"),
+        line("Gelu", versions="==8.5.0", state="refused"),
+    )
+    states = [row.state for row in rows_for(lines, "ascend", "8.5.0")]
+    assert states == ["refused", "ok", "ok"]
+    judged = judge_model(relu_and_gelu(), find_target("Ascend310P3"), toolchain_version="8.5.0", site=lines)
+    assert [(node.node, node.state) for node in judged.judged] == [("g", "refused")]

@@ -46,7 +46,9 @@ def test_the_emulated_graph_rounds_the_same_bits_in_onnxruntime(precision, level
     values = np.random.default_rng(0).integers(0, 2**32, 1 << 16, dtype=np.uint32).view(np.float32)
     values = np.concatenate([values, EDGES])
     model = parsed("g (float[N] x, float[N] z) => (float[N] y) { [add] y = Add(x, z) }")
-    session = open_session(emulated(model, precision, frozenset()).model.SerializeToString(), SessionSettings(level=level))
+    session = open_session(
+        emulated(model, precision, frozenset()).model.SerializeToString(), SessionSettings(level=level)
+    )
     answer = run_session(session, {"x": values, "z": np.full_like(values, -0.0)})[0]
     with np.errstate(all="ignore"):
         wanted = values.astype(DTYPES[precision]).astype(np.float32)

@@ -47,6 +47,7 @@ from rewrite_draws import (
     rms_norm,
     scanned,
     scattered,
+    sized,
     sliced,
     smoothed,
     told_defaults,
@@ -240,6 +241,12 @@ CASES = (
         "(bool h, float[2] t) { h = Identity(g) t = Add(s, s) }> }",
         SMALL_LOOP,
         looped,
+    ),
+    Case(
+        "known-sizes",
+        "(float[2,N] x, float[3] z) => (int64 y) { a = Size(x) b = Size(z) y = Add(a, b) }",
+        "(float[N,3] x) => (int64[2] y) { y = Shape(x) }",
+        sized,
     ),
     Case(
         "lift-1d",

@@ -393,6 +393,13 @@ def written_out(draw: Draw) -> str:
     )
 
 
+def sized(draw: Draw) -> str:
+    rank, start = draw(st.integers(1, 4)), draw(st.integers(-1, 0))
+    dims = ",".join(str(draw(DIM)) for _ in range(rank))
+    asked = draw(st.sampled_from(["Size", f"Shape<start = {start}>", "Shape<end = 1>"]))
+    return f"(float[{dims}] x) => (int64 y) {{ s = {asked}(x) y = ReduceSum<keepdims = 0>(s) }}"
+
+
 def sliced(draw: Draw) -> str:
     size, start = draw(st.integers(2, 5)), draw(st.integers(-2, 1))
     return (

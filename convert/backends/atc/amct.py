@@ -71,8 +71,8 @@ def amct_files(graph: OnnxGraph, options: CompileOptions) -> tuple[dict[str, str
         raise UsageError(
             "CNV-2206",
             f"AMCT can't make int8 of this: {'; '.join(faults)}",
-            hint="give --calibration FOLDER with inputs by name, one size for each dimension (--dim NAME=SIZE), and a float"
-            " graph or one that AMCT quantized; or take fp16 or mixed",
+            hint="give --calibration FOLDER with inputs by name, one size for each dimension (--dim NAME=SIZE), and a"
+            " float graph or one that AMCT quantized; or take fp16 or mixed",
         )
     files = {CONFIG: config} if config else {}
     return {SCRIPT: _script(graph, with_config=bool(config)), **files}, _notes(graph)

@@ -27,6 +27,7 @@ THRIFTY = {"TE_PARALLEL_COMPILER": "1", "MAX_COMPILE_CORE_NUMBER": "1"}
 """One kernel at a time: what the threads found to help."""
 WARNING = re.compile(r"\b(W\d{5})\b[^A-Za-z]*(.*)")
 MOST_WARNINGS = 10
+WEIGHTS = "weight."
 CALIBRATION_LOG = "calibrate.log"
 LEFT_BEHIND = (
     "kernel_meta",
@@ -140,9 +141,14 @@ def settle_output(out: Path, name: str) -> tuple[Note, ...]:
 
 
 def _files(out: Path, name: str) -> tuple[str, ...]:
-    """The artifact, then the weights beside it (``external_weight``)."""
-    weights = sorted(path for path in (out / "weight").glob("**/*") if path.is_file() and not path.is_symlink())
-    return (name, *(path.relative_to(out).as_posix() for path in weights))
+    """The artifact, then the weights beside it (``external_weight``), under flat names: ``weight/x`` is ``weight.x``.
+
+    An artifact's files lie in one folder wherever they go; what runs it puts them back (``device_run.laid_out``).
+    """
+    found = sorted(path for path in (out / "weight").glob("*") if path.is_file() and not path.is_symlink())
+    for path in found:
+        path.rename(out / f"{WEIGHTS}{path.name}")
+    return (name, *(f"{WEIGHTS}{path.name}" for path in found))
 
 
 def _warnings(log: str) -> tuple[Note, ...]:

@@ -42,6 +42,27 @@ TYPES = {
 """aclDataType (acl_base.h)."""
 
 
+WEIGHTS = "weight."
+"""What begins the names of an artifact's own weights, which it looks for in a folder ``weight`` beside itself."""
+
+
+def laid_out(model: str, folder: str) -> str:
+    """The path to load: the model itself, or where it has weights a link in ``folder`` with ``weight/`` beside it."""
+    place = os.path.dirname(os.path.abspath(model))  # noqa: PTH100, PTH120 -- Python 3.7 in a plain style
+    weights = sorted(name for name in os.listdir(place) if name.startswith(WEIGHTS))  # noqa: PTH208
+    if not weights:
+        return model
+    names = {name: os.path.join("weight", name[len(WEIGHTS) :]) for name in weights}  # noqa: PTH118
+    names[os.path.basename(model)] = os.path.basename(model)  # noqa: PTH119
+    os.makedirs(os.path.join(folder, "weight"), exist_ok=True)  # noqa: PTH103, PTH118
+    for name, target in names.items():
+        link = os.path.join(folder, target)  # noqa: PTH118
+        if os.path.lexists(link):
+            os.unlink(link)  # noqa: PTH108
+        os.symlink(os.path.join(place, name), link)  # noqa: PTH118, PTH211
+    return os.path.join(folder, os.path.basename(model))  # noqa: PTH118, PTH119
+
+
 class AclError(Exception):
     """A call of ACL failed. ``call`` is its name, ``code`` what it returned."""
 
@@ -79,7 +100,7 @@ class Session:
         self.check("acl.init", acl.init())
         self.check("acl.rt.set_device", acl.rt.set_device(self.device))
         self.check("acl.rt.create_context", acl.rt.create_context(self.device))
-        self.model = self.check("acl.mdl.load_from_file", acl.mdl.load_from_file(self.job["model"]))
+        self.model = self.check("acl.mdl.load_from_file", acl.mdl.load_from_file(laid_out(self.job["model"], "loaded")))
         self.desc = acl.mdl.create_desc()
         self.check("acl.mdl.get_desc", acl.mdl.get_desc(self.desc, self.model))
 

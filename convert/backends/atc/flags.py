@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -17,6 +18,9 @@ from op_registry.versions import in_range
 TABLE = Path(__file__).with_name("flags.toml")
 LONGEST = 64 * 1024
 """Characters that the content of a configuration file may have."""
+
+PATH_LIKE = re.compile(r"[\w.-]+\.(?:ini|cfg|conf|config|json|txt|prototxt)")
+"""A word that is the name of a file rather than what one holds."""
 
 Kind = Literal["text", "file", "one_of", "own", "refused"]
 
@@ -149,7 +153,7 @@ def _unknown(name: str, flags: Mapping[str, Flag], version: str) -> str:
 def _content_faults(name: str, value: str) -> list[str]:
     if len(value) > LONGEST:
         return [f"{name} is longer than {LONGEST} characters"]
-    if "\n" not in value and not set(value) & set("={}:") and "/" in value:
+    if "\n" not in value and not set(value) & set("={}:") and ("/" in value or PATH_LIKE.fullmatch(value)):
         return [f'{name} wants the content of the file, not its path: --option {name}="$(cat {value})"']
     return []
 

@@ -9,7 +9,7 @@ from convert.backends.atc.amct import CONFIG_OPTION, DEPLOYED, amct_files, wants
 from convert.backends.atc.flags import Flag, flags_of, option_faults, set_faults
 from convert.backends.atc.precision import KEEP_OPS, PRECISIONS, precision_flags
 from convert.backends.atc.shapes import Shaping, shape_flags
-from convert.backends.atc.soc import choose_soc
+from convert.backends.atc.soc import SocChoice, choose_soc
 from convert.backends.base import MODEL_IN, OUT, SOC, Toolchain
 from convert.backends.options import check_precision
 from convert.errors import UsageError
@@ -50,28 +50,20 @@ def make_plan(graph: OnnxGraph, target: Target, options: CompileOptions, toolcha
     aipp, aipp_faults = aipp_files(graph, options.preprocess) if options.preprocess else ({}, [])
     weights = {"external_weight": "1"} if graph.weight_bytes >= BIG_WEIGHTS and "external_weight" in flags else {}
     source = DEPLOYED if amct else MODEL_IN
-    fixed = {
-        "framework": "5",
-        "model": source,
-        "output": f"{OUT}/{STEM}",
-        "soc_version": soc.soc,
-        "log": "error",
-    }
+    fixed = {"framework": "5", "model": source, "output": f"{OUT}/{STEM}", "soc_version": soc.soc, "log": "error"}
     image = {"insert_op_conf": AIPP} if aipp else {}
     chosen = {**fixed, **weights, **shaping.flags, **own, **precision.flags, **image}
     faults = [*_flag_faults(graph, options, flags, version), *_format_faults(options, shaping)]
     faults += [f"CANN {version} has no flag {name}" for name in chosen if name not in flags]
     _check_flags(chosen, [*faults, *precision.faults, *aipp_faults], version=version, arch=soc.arch)
+    beside = chosen.get("external_weight", "0") != "0"
     return Plan(
         backend="atc",
         argv=("atc", *(f"--{name}={chosen[name]}" for name in _ordered(chosen))),
         files={**own_files, **precision.files, **aipp, **amct},
         output=OUTPUT,
-        needs={
-            **_needs(version, soc.soc, soc.members, launched="launcher" in toolchain.details),
-            **({"calibration": "AMCT (amct_onnx)"} if amct else {}),
-        },
-        notes=(*shaping.notes, *precision.notes, *amct_notes, *_notes(graph, toolchain, weights)),
+        needs=_needs(version, soc, launched="launcher" in toolchain.details, amct=bool(amct)),
+        notes=(*shaping.notes, *precision.notes, *amct_notes, *_notes(graph, toolchain, beside=beside)),
     )
 
 
@@ -143,6 +135,11 @@ def _flag_faults(graph: OnnxGraph, options: CompileOptions, flags: Mapping[str, 
 
 def _format_faults(options: CompileOptions, shaping: Shaping) -> list[str]:
     """Steps of images need NCHW, steps of free dimensions ND, an AIPP NCHW."""
+    if options.preprocess and shaping.form == "ranged":
+        return [
+            "--preprocess takes a fixed batch or listed ones (--dim N=1 or --dim N=1,4): no manual has a static AIPP"
+            " beside ranges"
+        ]
     asked = options.options.get("input_format")
     wanted = {"image": "NCHW", "dims": "ND"}.get(shaping.form, "NCHW" if options.preprocess else "")
     if asked and wanted and asked != wanted:
@@ -167,19 +164,24 @@ def _ordered(chosen: Mapping[str, str]) -> list[str]:
     return [*first, *sorted(set(chosen) - set(first))]
 
 
-def _needs(version: str, soc: str, members: tuple[str, ...], *, launched: bool) -> dict[str, str]:
+def _needs(version: str, soc: SocChoice, *, launched: bool, amct: bool) -> dict[str, str]:
     """What the compiling machine must be. ``launched``: behind a launcher, where programs go by their plain names."""
-    needs = {"toolchain": NAME, "version": version, "soc": soc}
-    needs |= {"soc_members": " ".join(members)} if soc == SOC else {}
-    return {**needs, "launched": "yes"} if launched else needs
+    needs = {"toolchain": NAME, "version": version, "soc": soc.soc}
+    needs |= {"soc_members": " ".join(soc.members)} if soc.soc == SOC else {}
+    needs |= {"launched": "yes"} if launched else {}
+    return {**needs, "calibration": "AMCT (amct_onnx)"} if amct else needs
 
 
-def _notes(graph: OnnxGraph, toolchain: Toolchain, weights: Mapping[str, str]) -> tuple[Note, ...]:
+def _notes(graph: OnnxGraph, toolchain: Toolchain, *, beside: bool) -> tuple[Note, ...]:
+    """``beside``: the weights go into files of their own."""
     notes = []
     if graph.opset < 11:
         notes.append(Note(level="warning", text=f"opset {graph.opset}: the manual promises 11 to 18"))
-    if weights:
-        notes.append(Note(text="the weights go into files beside the .om (external_weight): keep them together"))
+    if beside:
+        text = (
+            "the weights go into files weight.NAME beside the .om (external_weight): keep them together; a runtime of"
+        )
+        notes.append(Note(text=f"{text} your own finds each as NAME in a folder `weight` beside it"))
     if missing := toolchain.details.get("python_missing"):
         text = f"the Python that atc uses lacks {missing}: operators that need compiling will fail"
         notes.append(Note(level="warning", text=text))

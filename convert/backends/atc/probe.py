@@ -14,6 +14,7 @@ from pathlib import Path
 from artifacts.cards import Card, find_cards
 from artifacts.errors import ModelConvertError
 from artifacts.runner import run_process
+from artifacts.scratch import temporary_folder
 from convert.backends.atc.find import Cann, environment_of, find_cann, find_runtime, interpreter, version_in
 from convert.backends.atc.flags import flags_of
 from convert.backends.base import Missing, Toolchain
@@ -208,7 +209,7 @@ def _said(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[str, int
 def _said_once(
     argv: tuple[str, ...], environment: tuple[tuple[str, str], ...], when: tuple[int, int]
 ) -> tuple[str, int]:
-    with tempfile.TemporaryDirectory(prefix="cann-") as folder:
+    with temporary_folder("cann") as folder:
         log = Path(folder) / "said.log"
         try:
             finished = run_process(

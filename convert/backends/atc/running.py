@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from convert.backends.atc.aipp import aipp_of
 from convert.backends.atc.ais_bench import MODULE, arguments, read_speed, read_summary
+from convert.backends.atc.device_run import laid_out
 from convert.backends.atc.feeding import Job, form_of, moving_of, prepare_job, room_of
 from convert.backends.atc.find import environment_of, find_runtime, interpreter
 from convert.backends.atc.flags import flags_in
@@ -40,6 +42,14 @@ WRONG_SOC = (
     re.compile(r"E10001.*Value (?P<model>[\w-]+) for parameter soc_version is invalid(?P<card>)"),
     re.compile(r"\b507008\b(?P<model>)(?P<card>)"),
 )
+
+
+def _other_host(plan: Plan) -> str:
+    """The kind of host that an artifact of ranged shapes was compiled for, where it is another one than this."""
+    flags = flags_in(plan.argv)
+    asked = flags.get("host_env_cpu", "")
+    mine = {"aarch64": ("aarch64", "arm64"), "x86_64": ("x86_64",)}.get(platform.machine(), (asked,))
+    return asked if form_of(flags) == "ranged" and asked and asked not in mine else ""
 
 
 def _no_runtime(told: Mapping[str, str]) -> CannotRun:
@@ -89,6 +99,11 @@ def _ways(request: RunRequest, environment: Mapping[str, str]) -> dict[str, str]
     if not told["soc"] and not told["cards"]:
         return CannotRun(
             reason="no Ascend card was found on this machine", hint="run it on a machine that has the card"
+        )
+    if other := _other_host(request.artifact.plan):
+        return CannotRun(
+            reason=f"the artifact holds code for {other} hosts, and this one is {platform.machine()}",
+            hint="run it there: a true dynamic shape is bound to its host; fixed or listed sizes are not",
         )
     wanted = request.artifact.soc or request.artifact.plan.needs.get("soc", "")
     arches = {part.name: part.arch for part in all_socs()}
@@ -215,7 +230,7 @@ def _words(request: RunRequest, job: Job, number: int) -> list[str]:
         files.append(str(place / f"x{index}.npy"))
         np.save(request.folder / files[-1], arrays[name], allow_pickle=False)
     return arguments(
-        str(request.artifact.path(request.artifact.files[0].name)),
+        laid_out(str(request.artifact.path(request.artifact.files[0].name)), str(request.folder / "loaded")),
         files,
         out="outputs",
         name=f"{number:03d}",

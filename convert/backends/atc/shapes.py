@@ -51,8 +51,8 @@ def shape_flags(graph: OnnxGraph, *, version: str, arch: str, int8: bool = False
     ranged = [entry for entry in dims.values() if not entry.sizes]
     if ranged:
         shaping = _ranged(graph, dims, version=version, arch=arch, layout=layout)
-        fixed = ("an int8 graph can't have ranges: fix the size, one conversion for each",) if int8 else ()
-        return msgspec.structs.replace(shaping, faults=(*shaping.faults, *fixed))
+        unfit = ("an int8 graph can't have ranges: fix the size, one conversion for each",) if int8 else ()
+        return msgspec.structs.replace(shaping, faults=(*shaping.faults, *unfit))
     stepped = [entry.name for entry in dims.values() if len(entry.sizes) > 1]
     if stepped:
         return _stepped(graph, dims, stepped, version=version, arch=arch, int8=int8)
@@ -105,7 +105,7 @@ def _format(inputs: Sequence[TensorSpec], asked: str) -> dict[str, str]:
 
 def _name_faults(inputs: Sequence[TensorSpec]) -> list[str]:
     return [
-        f"the input name {spec.name!r} can't be written in --input_shape: rename it"
+        f"the input name {spec.name!r} can't be written in --input_shape: rename it where the model is exported"
         for spec in inputs
         if FORBIDDEN.search(spec.name) or not spec.name
     ]

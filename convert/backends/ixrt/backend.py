@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from artifacts.runner import Finished
-from convert.backends.base import CannotRun, Compiled, Diagnosis, Missing, Ran, Runner, RunRequest, Toolchain
+from convert.backends.base import CannotRun, Compiled, Diagnosis, Missing, Ran, Runner, RunRequest, Timing, Toolchain
 from convert.backends.casting import cast
-from convert.backends.children import ended_badly, read_outputs, sample_pairs, script_text, settings_text, write_feeds
+from convert.backends.children import (
+    TIMES,
+    ended_badly,
+    read_outputs,
+    sample_pairs,
+    script_text,
+    settings_text,
+    write_feeds,
+)
 from convert.backends.ixrt.child_run import NO_MODULE
-from convert.backends.ixrt.plan import ASSUMED, NAME, make_plan
+from convert.backends.ixrt.plan import ASSUMED, NAME, PROGRAM, make_plan
 from convert.backends.ixrt.probe import PYTHON, probe
 from convert.backends.pairs import require_pairs
+from convert.backends.spans import open_inputs
 from convert.diagnosis import read_log
 from convert.errors import CompileFailed
 from convert.values import CompileOptions, Note, OnnxGraph, Plan
@@ -22,11 +32,13 @@ from op_registry.targets import find_target
 from op_registry.values import Target
 
 if TYPE_CHECKING:
-    from convert.backends.base import Feeds
+    from convert.backends.base import Array, Feeds
 
 SCRIPT = "ixrt_run.py"
 RUN_SETTINGS = "ixrt_run.json"
 LOG = "run.log"
+TIMING_LOG = "timing.log"
+RATE = re.compile(r"^Throughput: ([\d.]+(?:e[+-]?\d+)?) qps", re.MULTILINE)
 
 
 class IxrtBackend:
@@ -70,7 +82,8 @@ class IxrtBackend:
                 reason=f"the engine is of IxRT {built}, and {toolchain.version} is here", hint="convert again here"
             )
         count = write_feeds(feeds, request.folder)
-        settings = {"artifact": str(artifact.path(artifact.files[0].name).resolve()), "samples": sample_pairs(count)}
+        place = str(artifact.path(artifact.files[0].name).resolve())
+        settings = {"artifact": place, "samples": sample_pairs(count), "times": TIMES}
         (request.folder / SCRIPT).write_text(script_text("convert.backends.ixrt", "child_run"), encoding="utf-8")
         (request.folder / RUN_SETTINGS).write_text(settings_text(settings), encoding="utf-8")
         python = toolchain.details["python"]
@@ -89,9 +102,36 @@ class IxrtBackend:
         outputs = read_outputs(request.folder, count)
         return Ran(outputs=outputs, ran_on="device", device=toolchain.details.get("card", artifact.target))
 
+    def timing(
+        self, request: RunRequest, feed: Mapping[str, Array], runner: Runner, *, warmup: int, runs: int
+    ) -> Timing | None:
+        """What ixrtexec says of many runs without their copies; it tells a rate alone."""
+        artifact = request.artifact
+        toolchain = probe(find_target(artifact.target), os.environ)
+        if isinstance(toolchain, Missing):
+            return None
+        shapes = [f"{one.name}:{'x'.join(map(str, feed[one.name].shape))}" for one in open_inputs(request.graph)]
+        engine = str(artifact.path(artifact.files[0].name).resolve())
+        argv = (
+            toolchain.details.get("program", PROGRAM),
+            *("--load_engine", engine, "--iterations", str(runs), "--warmUp", str(warmup)),
+            *(("--shapes", ",".join(shapes)) if shapes else ()),
+        )
+        finished = runner(argv, log=TIMING_LOG)
+        text = (request.folder / TIMING_LOG).read_text(encoding="utf-8", errors="replace")
+        return None if finished.returncode or finished.timed_out else read_rate(text, runs, warmup)
+
     def diagnose(self, log: str, plan: Plan) -> Diagnosis:
         """By the tables of ixrtexec's messages and of TensorRT's, whose parser IxRT's follows."""
         return read_log("ixrt", log)
+
+
+def read_rate(text: str, runs: int, warmup: int) -> Timing | None:
+    """The numbers of ixrtexec's log, ``Throughput: 97.5 qps`` (ixrt/cli/ixrtexec.py); None where it has none."""
+    if not (found := RATE.search(text)) or not float(found[1]):
+        return None
+    rate = float(found[1])
+    return Timing(tool=PROGRAM, runs=runs, warmup=warmup, mean=1e3 / rate, per_second=rate)
 
 
 def failure_of(finished: Finished) -> str:

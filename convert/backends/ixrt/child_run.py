@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import time
 from typing import Any
 
 NO_MODULE = 86
@@ -46,8 +47,8 @@ class Device:
             self.checked(self.cudart.cudaFree(self.held.pop()))
 
 
-def run_sample(ixrt: Any, engine: Any, device: Device, arrays: dict[str, Any]) -> list[Any]:
-    """The outputs of one sample, in the engine's order."""
+def run_sample(ixrt: Any, engine: Any, device: Device, arrays: dict[str, Any]) -> tuple[list[Any], float]:
+    """The outputs of one sample, in the engine's order, and the seconds of the run without its copies."""
     import numpy as np
 
     kinds = device.cudart.cudaMemcpyKind
@@ -63,22 +64,24 @@ def run_sample(ixrt: Any, engine: Any, device: Device, arrays: dict[str, Any]) -
         name = engine.get_binding_name(place)
         dtype = np.dtype(ixrt.nptype(engine.get_binding_dtype(place)))
         if place in inputs:
-            array = np.ascontiguousarray(arrays[name])
+            array = np.asarray(arrays[name], order="C")
             array = array.view(dtype) if array.dtype.itemsize == dtype.itemsize else array.astype(dtype)
             pointers[place] = device.memory(array.nbytes)
             device.checked(device.cudart.cudaMemcpy(pointers[place], array, array.nbytes, kinds.cudaMemcpyHostToDevice))
         else:
             pointers[place] = device.memory(context.get_max_output_size(name))
     stream = device.checked(device.cudart.cudaStreamCreate())
+    begun = time.perf_counter()
     if not context.execute_async_v2(pointers, stream):
         raise RuntimeError("Caught error during execution, please check logging message")
     device.checked(device.cudart.cudaStreamSynchronize(stream))
+    seconds = time.perf_counter() - begun
     outputs = [
         fetched(ixrt, engine, context, device, place, pointers[place]) for place in places if place not in inputs
     ]
     device.checked(device.cudart.cudaStreamDestroy(stream))
     device.release()
-    return outputs
+    return outputs, seconds
 
 
 def fetched(ixrt: Any, engine: Any, context: Any, device: Device, place: int, pointer: Any) -> Any:
@@ -113,11 +116,16 @@ def main() -> int:
         if engine is None:
             raise RuntimeError("the engine can't be loaded by IxRT " + str(ixrt.__version__))
         device = Device(cudart)
+        times = []
         for source, destination in settings["samples"]:
             with np.load(source, allow_pickle=False) as sample:
                 arrays = {name: sample[name] for name in sample.files}
-            outputs = run_sample(ixrt, engine, device, arrays)
+            outputs, seconds = run_sample(ixrt, engine, device, arrays)
+            times.append(seconds)
             np.savez(destination, **{str(number): output for number, output in enumerate(outputs)})
+        if settings.get("times"):
+            with open(settings["times"], "w", encoding="utf-8") as stream:
+                json.dump(times, stream)
     except (RuntimeError, TypeError, ValueError, OSError, KeyError) as error:
         sys.stderr.write("error: " + type(error).__name__ + ": " + str(error) + "\n")
         return 1

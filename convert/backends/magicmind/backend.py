@@ -7,18 +7,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from convert.backends.base import LOG, CannotRun, Compiled, Diagnosis, Missing, Ran, Runner, RunRequest, Toolchain
+from convert.backends.base import (
+    LOG,
+    CannotRun,
+    Compiled,
+    Diagnosis,
+    Missing,
+    Ran,
+    Runner,
+    RunRequest,
+    Timing,
+    Toolchain,
+)
 from convert.backends.children import link_files
 from convert.backends.magicmind.outcome import failure_of, notes_of, own_diagnosis
 from convert.backends.magicmind.planning import NAME, SETTINGS, make_plan
 from convert.backends.magicmind.probing import probe
-from convert.backends.magicmind.running import device_files, run_artifact
+from convert.backends.magicmind.running import device_files, run_artifact, time_artifact
 from convert.backends.magicmind.versions import ASSUMED
 from convert.values import CompileOptions, OnnxGraph, Plan
 from op_registry.values import Target
 
 if TYPE_CHECKING:
-    from convert.backends.base import Feeds
+    from convert.backends.base import Array, Feeds
 
 
 class MagicmindBackend:
@@ -60,6 +71,12 @@ class MagicmindBackend:
     def run(self, request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | CannotRun:
         """Run on the card of this machine, in the SDK's Python or by ``mm_run``."""
         return run_artifact(request, feeds, runner)
+
+    def timing(
+        self, request: RunRequest, feed: Mapping[str, Array], runner: Runner, *, warmup: int, runs: int
+    ) -> Timing | None:
+        """What ``mm_run`` says of many runs; it warms up by time, not by runs."""
+        return time_artifact(request, feed, runner, runs=runs)
 
     def diagnose(self, log: str, plan: Plan) -> Diagnosis:
         """By what the script itself says, else by the table of MagicMind's messages."""

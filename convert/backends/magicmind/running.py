@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from artifacts.cards import Card
 from convert.backends.asking import cards_of, find_program, hidden_by
-from convert.backends.base import CannotRun, Missing, Ran, Runner, RunRequest, Toolchain
+from convert.backends.base import CannotRun, Missing, Ran, Runner, RunRequest, Timing, Toolchain
 from convert.backends.children import read_outputs, sample_pairs, script_text, settings_text, write_feeds
 from convert.backends.magicmind.cards import too_few
-from convert.backends.magicmind.mm_run import run_by_tool
+from convert.backends.magicmind.mm_run import run_by_tool, time_by_tool
 from convert.backends.magicmind.outcome import does_not_run, done, failure_of
 from convert.backends.magicmind.planning import PACKAGE, SETTINGS
 from convert.backends.magicmind.probing import home_of, probe
@@ -28,7 +28,7 @@ from op_registry.targets import find_target
 from op_registry.values import Target
 
 if TYPE_CHECKING:
-    from convert.backends.base import Feeds
+    from convert.backends.base import Array, Feeds
 
 RUN_SCRIPT = "magicmind_run.py"
 RUN_SETTINGS = "magicmind_run.json"
@@ -68,6 +68,14 @@ def run_artifact(request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | Can
         notes=_version_note(needs.get("version", ""), toolchain),
         seconds=tuple(said.get("seconds", ())),
     )
+
+
+def time_artifact(request: RunRequest, feed: Mapping[str, Array], runner: Runner, *, runs: int) -> Timing | None:
+    """What ``mm_run`` says of an artifact's speed; None where it, or the card, is not here."""
+    tool = find_program(TOOL, os.environ, _tool_folders(os.environ))
+    if not tool or isinstance(card_of(find_target(request.artifact.target), os.environ), CannotRun):
+        return None
+    return time_by_tool(request, feed, runner, tool, runs=runs, axes=axes_of(request.artifact.plan))
 
 
 def card_of(target: Target, environment: Mapping[str, str]) -> Card | CannotRun:

@@ -11,6 +11,7 @@ READ FIRST:
     preparing      what a plan needs beside the graph: a cast graph, calibration data
     outcome        whether a driver did what it was told: exit code, closing line, usage errors that exit 0
     running        an artifact on samples, through the module, in a child process (``child_run``)
+    timing         what ``migraphx-driver perf`` says of its speed
     backend        the class that puts these together
 """
 

@@ -7,7 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from convert.backends.base import LOG, OUT, CannotRun, Compiled, Diagnosis, Missing, Ran, Runner, RunRequest, Toolchain
+from convert.backends.base import (
+    LOG,
+    OUT,
+    CannotRun,
+    Compiled,
+    Diagnosis,
+    Missing,
+    Ran,
+    Runner,
+    RunRequest,
+    Timing,
+    Toolchain,
+)
 from convert.backends.migraphx.outcome import failure_of, zero_dimension
 from convert.backends.migraphx.planning import DRIVER, NAME, make_plan
 from convert.backends.migraphx.preparing import calibration_names, prepare
@@ -18,7 +30,7 @@ from convert.values import CompileOptions, Note, OnnxGraph, Plan
 from op_registry.values import Target
 
 if TYPE_CHECKING:
-    from convert.backends.base import Feeds
+    from convert.backends.base import Array, Feeds
 
 CHECK = "check"
 
@@ -63,6 +75,14 @@ class MigraphxBackend:
     def run(self, request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | CannotRun:
         """Run through the module in a child process; the artifact's version and arch are checked first."""
         return run_artifact(request, feeds, runner)
+
+    def timing(
+        self, request: RunRequest, feed: Mapping[str, Array], runner: Runner, *, warmup: int, runs: int
+    ) -> Timing | None:
+        """What ``migraphx-driver perf`` says of many runs, on inputs of its own."""
+        from convert.backends.migraphx.timing import time_artifact
+
+        return time_artifact(request, runner, runs=runs)
 
     def diagnose(self, log: str, plan: Plan) -> Diagnosis:
         """By the table of MIGraphX's messages. It names operators, never nodes of the graph."""

@@ -41,9 +41,10 @@ def calibration(migraphx: Any, program: Any, settings: dict[str, Any]) -> list[d
     data: list[dict[str, Any]] = []
     for path in calibration_files(settings):
         with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: np.ascontiguousarray(stored[name]) for name in stored.files if name in shapes}
+            arrays = {name: np.asarray(stored[name], order="C") for name in stored.files if name in shapes}
         lacking = [name for name in shapes if name not in arrays]
-        wrong = [name for name, array in arrays.items() if list(array.shape) != shapes[name]]
+        # MIGraphX says of a scalar that it has one element.
+        wrong = [name for name, array in arrays.items() if (list(array.shape) or [1]) != (shapes[name] or [1])]
         if lacking or wrong:
             why = "no " + ", ".join(lacking) if lacking else "other shape of " + wrong[0]
             say(f"left out {path}: {why}")

@@ -55,7 +55,7 @@ def run(migraphx: Any, settings: dict[str, Any]) -> None:
     times = []
     for source, destination in settings["samples"]:
         with np.load(source, allow_pickle=False) as stored:
-            arrays = {name: np.ascontiguousarray(stored[name]) for name in stored.files}
+            arrays = {name: np.asarray(stored[name], order="C") for name in stored.files}
         if settings["reshape"]:
             reshaped(program, arrays)
         begun = time.perf_counter()

@@ -26,6 +26,7 @@ from convert.backends.base import (
     Toolchain,
 )
 from convert.backends.children import (
+    TIMES,
     child_finished,
     ended_badly,
     probe_installed,
@@ -115,6 +116,7 @@ class QnnBackend:
             **json.loads(artifact.plan.files[SETTINGS]),
             "artifact": str(artifact.path(ARTIFACT).resolve()),
             "samples": sample_pairs(count),
+            "times": TIMES,
         }
         (request.folder / COMPILE).write_text(script_text(__package__, "child_compile"), encoding="utf-8")
         (request.folder / RUN).write_text(script_text(__package__, "child_run"), encoding="utf-8")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,16 @@ def main() -> int:
         settings = json.load(stream)
     session = onnxruntime.InferenceSession(settings["artifact"], qnn_compile.session_options(settings))
     names = [node.name for node in session.get_inputs()]
+    times = []
     for source, target in settings["samples"]:
         with np.load(source, allow_pickle=False) as stored:
             feeds = {name: stored[name] for name in names}
+        begun = time.perf_counter()
         outputs = session.run(None, feeds)
+        times.append(time.perf_counter() - begun)
         np.savez(target, **{str(number): array for number, array in enumerate(outputs)})
+    with open(settings["times"], "w", encoding="utf-8") as stream:
+        json.dump(times, stream)
     sys.stdout.write("qnn_run: done\n")
     return 0
 

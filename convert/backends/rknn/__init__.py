@@ -26,6 +26,7 @@ from convert.backends.base import (
     Toolchain,
 )
 from convert.backends.children import (
+    TIMES,
     calibration_places,
     child_finished,
     ended_badly,
@@ -127,6 +128,7 @@ class RknnBackend:
             "model": str(request.graph.model_path.resolve()),
             "output": "",
             "samples": sample_pairs(count),
+            "times": TIMES,
         }
         if settings["calibration"]:
             link_calibration(request.graph, folder)

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -51,12 +52,17 @@ def dataset(settings: dict[str, Any]) -> str | None:
 def simulate(toolkit: Any, settings: dict[str, Any]) -> None:
     """Run every sample on the simulator."""
     step("init_runtime", toolkit.init_runtime(target=None))
+    times = []
     for source, target in settings["samples"]:
         with np.load(source, allow_pickle=False) as stored:
             arrays = [stored[name] for name in settings["inputs"]]
         layouts = ["nchw" if array.ndim == 4 else None for array in arrays]
+        begun = time.perf_counter()
         outputs = toolkit.inference(inputs=arrays, data_format=layouts if any(layouts) else None)
+        times.append(time.perf_counter() - begun)
         np.savez(target, **{str(number): array for number, array in enumerate(outputs)})
+    with open(settings["times"], "w", encoding="utf-8") as stream:
+        json.dump(times, stream)
 
 
 def built(settings: dict[str, Any], left_out: list[str]) -> Any:

@@ -41,6 +41,7 @@ from convert.backends.children import (
     run_script,
     write_feeds,
 )
+from convert.backends.kept import told_in
 from convert.backends.options import check_options, check_precision, choice
 from convert.backends.sophgo.inside import inside
 from convert.backends.sophgo.script import ARTIFACT, BUILD, QUANTIZE, TABLE, WIDE, Choices, build_files
@@ -125,7 +126,8 @@ class SophgoBackend:
         finished = run_script(runner, plan.argv, bin_folder, LOG)
         failure = ended_badly(finished, folder / LOG)
         made = tuple(name for name in (TABLE, WIDE) if (folder / OUT / name).is_file())
-        return Compiled(files=(ARTIFACT, *made), failure=failure, finished=finished, notes=notes)
+        told = () if failure else told_in(folder / LOG, "tpu-mlir's lowered graph")
+        return Compiled(files=(ARTIFACT, *made), failure=failure, finished=finished, notes=(*notes, *told))
 
     def run(self, request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | CannotRun:
         """Run the artifact on the chip's simulator, sample by sample.

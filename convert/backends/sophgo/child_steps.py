@@ -1,10 +1,11 @@
-"""Two steps between tpu-mlir's own commands: python sophgo_steps.py lower|table SETTINGS.
+"""Steps between tpu-mlir's own commands: python sophgo_steps.py lower|table|check SETTINGS.
 
 Runs in tpu-mlir's environment, and knows nothing of the program that wrote it. Relative paths are relative to the
 working folder.
 
     lower   the graph as tpu-mlir's front end takes it: the IR version, and outputs that it must not lose
     table   the operations that are computed in another type than the rest, one a line: ``NAME TYPE``
+    check   whether those operations have that type in the graph that tpu-mlir lowered to the chip's types
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -21,6 +23,10 @@ STATEFUL = ("LSTM", "GRU", "RNN")
 OPERATION = re.compile(r'^\s*(%.*) = "top\.(\w+)"\(([^)]*)\).*loc\((#loc\d*)\)\s*$', re.MULTILINE)
 NAME = re.compile(r'^(#loc\d*) = loc\("(.*)"\)\s*$', re.MULTILINE)
 FUSED = re.compile(r"^(#loc\d*) = loc\(fused\[(#loc\d*)[,\]]", re.MULTILINE)
+TYPED = re.compile(r'^\s*%.* = "tpu\.\w+"\(.*-> \(?tensor<(.*) loc\((#loc\d*)\)\s*$', re.MULTILINE)
+"""An operation of the lowered graph: what follows ``tensor<`` in its first result's type, and its place."""
+ELEMENT = re.compile(r"(?:[\d?]+x)*(!quant\.(?:uniform|calibrated)<)?(\w+)")
+LISTED = 8
 NEAR = 3
 """How many nodes after a node its name is looked for: what is fused has the name of its last node."""
 
@@ -96,6 +102,36 @@ def table(settings: dict[str, Any]) -> None:
     say(f"{len(chosen)} of {len(found)} operations in {settings['wide']}")
 
 
+def check(settings: dict[str, Any]) -> None:
+    """Say how many operations of the table have its type in the lowered graph, and name the others."""
+    with open(settings["table"], encoding="utf-8") as stream:
+        asked = dict(line.split() for line in stream if line.strip())
+    lowered = list(Path().glob(settings["lowered_graph"]))
+    if len(lowered) != 1:
+        say("plan: not told, as there is no lowered graph")
+        return
+    types = lowered_types(lowered[0].read_text(encoding="utf-8"))
+    fused = [name for name in asked if name not in types]
+    other = [f"{name} ({types[name]})" for name in asked if name in types and types[name] != asked[name].lower()]
+    there = len(asked) - len(fused)
+    told = f"plan: {there - len(other)} of {there} operations are {settings['wide']}"
+    for words, names in (("; not: ", other), ("; fused into others: ", fused)):
+        told += words + ", ".join(names[:LISTED]) if names else ""
+    say(told)
+
+
+def lowered_types(text: str) -> dict[str, str]:
+    """The element type of each operation's first result in a lowered graph: ``f32``, ``f16``, ``i8``, …"""
+    names = dict(NAME.findall(text))
+    names.update({fused: names[first] for fused, first in FUSED.findall(text) if first in names})
+    found = {}
+    for result, place in TYPED.findall(text):
+        told = ELEMENT.match(result)
+        if told and place in names:
+            found[names[place]] = told.group(2)
+    return found
+
+
 def narrow_of(settings: dict[str, Any], found: list[Operation], wide: set[str]) -> set[str]:
     """What is computed in int8: products, and what stands between them and only moves, selects or adds values."""
     products = {one.name for one in found if one.kind in settings["products"]} - wide
@@ -142,7 +178,7 @@ def main() -> int:
     """Do the step named on the command line; gives the exit code."""
     with open(sys.argv[2], encoding="utf-8") as stream:
         settings = json.load(stream)
-    {"lower": lower, "table": table}[sys.argv[1]](settings)
+    {"lower": lower, "table": table, "check": check}[sys.argv[1]](settings)
     return 0
 
 

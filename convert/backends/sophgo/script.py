@@ -56,6 +56,7 @@ def build_files(
         "calibrates": options.precision == "int8",
         "mlir": f"{WORK}/model.mlir",
         "table": f"{OUT}/{WIDE}",
+        "lowered_graph": f"{WORK}/model_*_tpu.mlir",
         "wide": choices.wider,
         "keep": sorted(options.keep),
         "products": PRODUCTS if options.precision == "int8" and choices.scope == "products" else (),
@@ -99,5 +100,7 @@ def _script(
         f"model_deploy.py --mlir model.mlir --quantize {QUANTIZE[options.precision]}{tables}"
         f" --chip {target.name.lower()} --opt {choices.opt} --model {ARTIFACT}"
     )
+    if options.precision in WIDER:
+        lines.append(f'(cd .. && "$python" {STEPS} check {SETTINGS})')
     lines.append(f"mv {ARTIFACT} ../{OUT}/{ARTIFACT}")
     return "\n".join(lines) + "\n"

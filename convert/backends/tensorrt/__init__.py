@@ -7,6 +7,7 @@ READ FIRST:
     probe     trtexec, its release, and the card that an engine is built on
     compile   the plan run; a graph cast or quantized beforehand where the release wants it so
     running   an engine on samples, through trtexec
+    timing    what trtexec says of an engine's speed
     backend   the class that puts these together
 """
 

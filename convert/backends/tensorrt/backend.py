@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from convert.backends.base import CannotRun, Compiled, Diagnosis, Missing, Ran, Runner, RunRequest, Toolchain
+from convert.backends.base import CannotRun, Compiled, Diagnosis, Missing, Ran, Runner, RunRequest, Timing, Toolchain
 from convert.backends.tensorrt.compile import compile_plan, prepare
 from convert.backends.tensorrt.plan import ASSUMED, NAME, make_plan
 from convert.backends.tensorrt.probe import probe
@@ -16,7 +16,7 @@ from convert.values import CompileOptions, Note, OnnxGraph, Plan
 from op_registry.values import Target
 
 if TYPE_CHECKING:
-    from convert.backends.base import Feeds
+    from convert.backends.base import Array, Feeds
 
 
 class TensorrtBackend:
@@ -47,6 +47,14 @@ class TensorrtBackend:
     def run(self, request: RunRequest, feeds: Feeds, runner: Runner) -> Ran | CannotRun:
         """Run the engine on the card; its TensorRT and its card are looked at first."""
         return run_engine(request, feeds, runner)
+
+    def timing(
+        self, request: RunRequest, feed: Mapping[str, Array], runner: Runner, *, warmup: int, runs: int
+    ) -> Timing | None:
+        """What trtexec itself says of many runs; it warms up by time, not by runs."""
+        from convert.backends.tensorrt.timing import time_engine
+
+        return time_engine(request, feed, runner, runs=runs)
 
     def diagnose(self, log: str, plan: Plan) -> Diagnosis:
         """By the table of TensorRT's messages."""

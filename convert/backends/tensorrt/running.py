@@ -90,10 +90,10 @@ def _outputs(
             program,
             f"--loadEngine={engine}",
             f"--loadInputs={','.join(f'{quoted(name)}:{file}' for name, file in files)}",
-            *_shape_words(request.graph, sample),
+            *shape_words(request.graph, sample),
             f"--exportOutput={EXPORTED}",
             *("--iterations=1", "--duration=0", "--warmUp=0", "--avgRuns=1"),
-            *_static_plugins(request.artifact.plan),
+            *static_plugins(request.artifact.plan),
         )
         (request.folder / EXPORTED).unlink(missing_ok=True)
         finished = runner(argv, log=LOG)
@@ -106,7 +106,8 @@ def _outputs(
         yield read_outputs(exported.read_text(encoding="utf-8", errors="replace"), request.graph.outputs)
 
 
-def _static_plugins(plan: Plan) -> tuple[str, ...]:
+def static_plugins(plan: Plan) -> tuple[str, ...]:
+    """The words of a plan that an engine needs when it is loaded, too."""
     return tuple(word for word in plan.argv if word.startswith(("--staticPlugins=", "--plugins=", "--device=")))
 
 
@@ -134,7 +135,8 @@ def write_inputs(graph: OnnxGraph, sample: Mapping[str, Array], folder: Path) ->
     return files
 
 
-def _shape_words(graph: OnnxGraph, sample: Mapping[str, Array]) -> tuple[str, ...]:
+def shape_words(graph: OnnxGraph, sample: Mapping[str, Array]) -> tuple[str, ...]:
+    """The shapes of a sample's inputs, where the graph leaves some open."""
     inputs = open_inputs(graph)
     if not inputs:
         return ()

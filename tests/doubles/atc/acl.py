@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import platform
 import sys
 import time
 from pathlib import Path
@@ -143,6 +144,8 @@ def _load(path: str) -> tuple[int, int]:
         model = _Model(path)
     except (OSError, ValueError):
         return -1, 100013
+    if model.about.get("host", "") not in ("", f"linux_{platform.machine()}"):
+        return -1, 500002
     code = _refused(model.about)
     if code == 0 and model.about["weights"] and not (Path(path).parent / model.about["weights"]).is_file():
         return -1, 100003

@@ -482,7 +482,9 @@ def write(given, model, shapes, aipp, *, version, family) -> None:
         "output_type": given.get("output_type", ""),
         "fault": "wrong" if FAULT == "wrong" else "",
     }
-    place = out.with_name(f"{out.name}_linux_{platform.machine()}.om") if ranged else out.with_name(f"{out.name}.om")
+    host = f"{given.get('host_env_os', 'linux')}_{given.get('host_env_cpu', platform.machine())}"
+    about["host"] = host if ranged else ""
+    place = out.with_name(f"{out.name}_{host}.om") if ranged else out.with_name(f"{out.name}.om")
     from om_format import write_om
 
     if FAULT == "empty":

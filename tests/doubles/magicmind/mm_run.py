@@ -75,6 +75,12 @@ def main():
     print("=================== Performance Summary")
     print(f"Total iterations: {json.dumps(int(values.get('iterations', ['100'])[0]))}")
     print("Throughput (qps): 100.5 with total batch sizes: 1 and 100.5 iterations/second")
+    for part, mean in (("H2D", 0.1), ("MLU Compute (Launch jobs)", 9.7), ("Total Latency", 9.9)):
+        print(f"{part} Summary{'(H2D + Compute + D2H)' if part.startswith('Total') else ''}:")
+        print(
+            f"Latency(host clock, ms): min: {mean - 0.05} max: {mean + 2} mean: {mean} median: {mean - 0.01}"
+            f" percentile: (90%) {mean + 0.1} (95%) {mean + 0.2} (99%) {mean + 1}"
+        )
     return 0
 
 

@@ -53,6 +53,8 @@ def flags_of(command):
     for since, flags in LATER.items():
         if mx.level() >= since:
             found.update(flags)
+    if command == "perf":
+        return {**found, "--iterations": NUMBER, "-n": NUMBER}
     return found if command == "compile" else {name: kind for name, kind in found.items() if name not in COMPILE_ONLY}
 
 
@@ -210,6 +212,25 @@ def params_command(values):
         print(f"{name}: {mx.describe(name, found.header)}", flush=True)
 
 
+def perf_command(values):
+    found = load(values)
+    target = "ref" if "--ref" in values else "cpu" if "--cpu" in values else "gpu"
+    mx.check_target(target)
+    if not found.compiled:
+        say("Compiling ... ")
+        mx.compile_for(found, target, "--enable-offload-copy" in values)
+    say("Allocating params ... ")
+    more = " (Min: 7.9ms, Max: 9.5ms, Mean: 8.125ms, Median: 8.1ms)" if mx.level() >= (2, 9) else ""
+    word = "/sec" if mx.is_fork() else " inferences/sec"
+    print(
+        f"main:@0 = a program: 8.1ms, 100%\nSummary:\ngpu::gemm: 8ms / 1 = 8ms, 98%\n\nBatch size: 1\nRate: 123.4{word}"
+    )
+    print(f"Total time: 8.1ms{more}")
+    if more:
+        print("Percentiles (90%, 95%, 99%): (8.2ms, 8.3ms, 9.4ms)")
+    print("Total instructions time: 8.2ms\nOverhead time: 0.1ms, -0.1ms\nOverhead: 1%, -1%", flush=True)
+
+
 def fall():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.stdout.flush()
@@ -241,7 +262,7 @@ def misbehave():
         fall()
     if kind == "flood":
         line = "x" * 127 + "\n"
-        for _ in range(160):
+        for _ in range(16 * int(os.environ.get("MIGRAPHX_DOUBLE_FLOOD", "10"))):
             sys.stdout.write(line * 512)
         throw("std::bad_alloc")
     if kind == "soft":
@@ -269,14 +290,12 @@ def main(argv):
         say(f"Running [ {banner()} ]: {line}")
     try:
         flags = flags_of(argv[0])
-        if argv[0] in ("compile", "params"):
+        if argv[0] in ("compile", "params", "perf"):
             values = parse(argv[1:], flags)
             check(values, flags)
             if argv[0] == "compile":
                 misbehave()
-                compile_command(values)
-            else:
-                params_command(values)
+            {"compile": compile_command, "params": params_command, "perf": perf_command}[argv[0]](values)
     except Usage as usage:
         print(usage, flush=True)
     except mx.Failure as failure:

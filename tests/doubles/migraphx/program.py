@@ -1,7 +1,8 @@
 """What the stand-ins for MIGraphX share: settings, reading a graph, the .mxr file, and running it with ONNX Runtime.
 
 Settings by environment: MIGRAPHX_DOUBLE_VERSION (2.15.0), MIGRAPHX_DOUBLE_ARCH (the card; empty: none),
-MIGRAPHX_DOUBLE_TARGETS (libraries that are installed: "gpu ref"), MIGRAPHX_DOUBLE_FAULT, MIGRAPHX_DOUBLE_PIDS.
+MIGRAPHX_DOUBLE_TARGETS (libraries that are installed: "gpu ref"), MIGRAPHX_DOUBLE_FAULT, MIGRAPHX_DOUBLE_FLOOD (MiB),
+MIGRAPHX_DOUBLE_PIDS.
 """
 
 import json

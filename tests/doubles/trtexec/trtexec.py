@@ -336,6 +336,11 @@ def infer(options):
     if "exportOutput" in options and FAULT != "nofile":
         export(options["exportOutput"], [value.name for value in session.get_outputs()], outputs)
     out("I", "Throughput: 812.4 qps")
+    out(
+        "I",
+        "Latency: min = 1.1 ms, max = 1.9 ms, mean = 1.23 ms, median = 1.2 ms, percentile(90%) = 1.3 ms, percentile(95%)"
+        " = 1.4 ms, percentile(99%) = 1.5 ms",
+    )
 
 
 def read_input(path, name, shape, dtype):
