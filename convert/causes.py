@@ -12,6 +12,8 @@ from convert.request import TargetResult
 from convert.values import Forecast, GateVerdict, Located, ValidationReport
 
 FP16_LARGEST = 65504.0
+LONGEST = 80
+"""Letters of a node's name that are shown; exporters of other frameworks join names without end."""
 NO_NUMBER = 1e9
 """The relative L2 of an output that has NaN or infinities where the graph has numbers."""
 
@@ -58,7 +60,7 @@ def _departure(located: Located | None, precision: str) -> str:
         told = f"it has NaN or infinities where the graph has up to {largest:.4g}{over}"
     else:
         told = f"relative L2 {located.error:.3g}, with {located.arriving:.3g} arriving"
-    return f"it first departs at {located.op} {located.node!r}{module}: {told} (by {located.how})"
+    return f"it first departs at {located.op} {_short(located.node)}{module}: {told} (by {located.how})"
 
 
 def _forecast(forecast: Forecast | None, located: Located | None) -> str:
@@ -71,4 +73,8 @@ def _forecast(forecast: Forecast | None, located: Located | None) -> str:
         return f"the forecast of {forecast.precision} does not keep the gate either"
     if located is not None and named.node == located.node:
         return f"the forecast blames that node, too: {named.reasons[0]}"
-    return f"the forecast of {forecast.precision} blames {named.op} {named.node!r}: {named.reasons[0]}"
+    return f"the forecast of {forecast.precision} blames {named.op} {_short(named.node)}: {named.reasons[0]}"
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= LONGEST else f"{name[:LONGEST]}…")

@@ -16,6 +16,7 @@ from artifacts.scratch import temporary_folder
 from convert.acceptance.stored import write_stored
 from convert.backends import knows_backend
 from convert.backends.base import Backend, Missing, Toolchain
+from convert.backends.preprocess import ImageOptions
 from convert.causes import why
 from convert.errors import EXPECTED, ToolchainMissing
 from convert.evidence import Evidence
@@ -51,7 +52,6 @@ from convert.values import (
     CompileOptions,
     Forecast,
     ForecastOptions,
-    ImageOptions,
     ModelFile,
     Note,
     OnnxGraph,

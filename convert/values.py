@@ -210,15 +210,6 @@ class OnnxGraph(Value, frozen=True, kw_only=True):
         return self.path("model.onnx")
 
 
-class ImageOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``images`` reads of a request. ``given``: the samples are the user's own; else images are made up."""
-
-    backend: str
-    preprocess: str
-    given: bool = False
-    seed: int = 0
-
-
 class AdaptOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What ``adapt`` reads of a request. ``opset``: one that the user asked for, which then stays; 0 for none."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import importlib
 import inspect
@@ -179,7 +180,7 @@ def _failure(error: Exception) -> bytes:
         as_json = known.as_json
     if as_json is not None:
         return msgspec.json.encode({"error": as_json()})
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         told = {
             "code": "CNV-1002",
             "message": "a stage ran out of memory",

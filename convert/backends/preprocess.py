@@ -66,6 +66,15 @@ class Preprocess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.swaps or (self.image == "yuv420sp" and self.model == "bgr")
 
 
+class ImageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``images`` reads of a request. ``given``: the samples are the user's own; else images are made up."""
+
+    backend: str
+    preprocess: str
+    given: bool = False
+    seed: int = 0
+
+
 def parse_preprocess(text: str, inputs: Sequence[TensorSpec]) -> Preprocess:
     """Read the object, hold it against the graph's inputs and fill the defaults.
 

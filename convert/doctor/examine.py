@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from artifacts.cards import Card, find_cards
+from artifacts.together import together
 from convert.backends import knows_backend, load_backend
 from convert.backends.base import Missing, Toolchain
 from convert.doctor.ascend import check_ascend
@@ -59,7 +61,7 @@ def examine(
         environment["CONVERT_LAUNCHER"] = settings.launcher
     cards = find_cards(environment)
     chosen = targets or _one_each(cards)
-    vendors = tuple(_vendor(target, cards, environment, root) for target in chosen)
+    vendors = tuple(together([partial(_vendor, target, cards, environment, root) for target in chosen]))
     machine = examine_machine(settings)
     wanted = vendors if targets else [health for health in vendors if health.present]
     return Examination(

@@ -6,18 +6,9 @@ import json
 import re
 from collections.abc import Iterator
 
+from convert.backends.asking import hidden_by
 from convert.backends.base import Toolchain
 from convert.doctor.values import Finding, Parts, Scene
-
-HIDING = {
-    "cambricon": ("MLU_VISIBLE_DEVICES",),
-    "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"),
-    "hygon": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
-    "metax": ("MACA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-    "nvidia": ("CUDA_VISIBLE_DEVICES",),
-    "iluvatar": ("CUDA_VISIBLE_DEVICES",),
-}
-"""Set to nothing or -1, each hides every card from programs, while the vendor's tool still shows them."""
 
 
 def check_cambricon(scene: Scene) -> Parts:
@@ -91,13 +82,10 @@ def check_nothing(scene: Scene) -> Parts:
 
 
 def hidden(scene: Scene) -> Iterator[Finding]:
-    """Variables that hide all cards."""
-    for name in HIDING.get(scene.target.vendor, ()):
-        text = scene.environment.get(name)
-        if text is not None and text.strip() in ("", "-1"):
-            yield Finding(
-                level="warning", about="environment", text=f"{name}={text!r} hides every card", hint=f"unset {name}"
-            )
+    """The variable that hides all cards, while the vendor's tool still shows them."""
+    if name := hidden_by(scene.target.vendor, scene.environment):
+        text = f"{name}={scene.environment[name]!r} hides every card"
+        yield Finding(level="warning", about="environment", text=text, hint=f"unset {name}")
 
 
 def _version(scene: Scene) -> str:

@@ -105,8 +105,6 @@ def _slice(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
     starts, ends = given[0], given[1]
     axes = given[2] if len(given) > 2 else range(len(starts))
     steps = given[3] if len(given) > 3 else [1] * len(starts)
-    if any(step < 0 for step in steps):
-        return None
     index = [slice(None)] * data.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         index[axis] = slice(start, end, step)
@@ -170,6 +168,7 @@ WORKERS: dict[str, Callable[[Sequence[Any], Attributes], Array | None]] = {
     "Or": _binary(np.logical_or),
     "Not": lambda inputs, _: np.logical_not(inputs[0]),
     "Where": lambda inputs, _: np.where(inputs[0], inputs[1], inputs[2]),
+    "Transpose": lambda inputs, a: np.transpose(inputs[0], a.get("perm")),
     "Neg": lambda inputs, _: np.negative(inputs[0]),
     "Reshape": _reshape,
     "Range": _range,

@@ -24,6 +24,7 @@ from convert.bigmodel import external_tensors, nbytes, tensor_array
 from convert.errors import UsageError
 from convert.ladder import QUANTIZED_OPS
 from convert.precision.calibrate import Range
+from convert.precision.scope import Names
 
 PRODUCTS = QUANTIZED_OPS
 MOST_BYTES = (2 << 30) - (128 << 20)
@@ -57,6 +58,7 @@ def quantized_model(
     """
     copy: ModelProto = ModelProto.FromString(model.SerializeToString())
     _inline(copy, weights)
+    _own_biases(copy)
     known = {tensor.name for tensor in copy.graph.initializer}
     unknown = {
         name for name, values in products(copy).items() if any(v not in known and not _wide(ranges, v) for v in values)
@@ -99,6 +101,23 @@ def _inline(model: ModelProto, weights: Path) -> None:
         )
     for tensor in external:
         tensor.CopyFrom(numpy_helper.from_array(np.asarray(tensor_array(tensor, weights)), tensor.name))
+
+
+def _own_biases(model: ModelProto) -> None:
+    """Give each product a bias of its own (in place).
+
+    The quantizer copies a shared one under its name with a number behind it, which may be another value's name.
+    """
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    names, taken = Names(model.graph), set()
+    for node in model.graph.node:
+        bias = node.input[2] if node.op_type in PRODUCTS and len(node.input) > 2 else ""
+        if bias in taken and bias in held:
+            node.input[2] = names.fresh(f"{bias}_own")
+            copied = model.graph.initializer.add()
+            copied.CopyFrom(held[bias])
+            copied.name = node.input[2]
+        taken.add(bias)
 
 
 @contextlib.contextmanager

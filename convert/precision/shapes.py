@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from convert.bigmodel import nbytes
+from convert.lowering.facts import follows_data
 
 SHAPES_FROM = 1 << 10
 """Initializers up to this many bytes go into shape inference, which reads shapes and axes of them."""
@@ -17,7 +18,7 @@ def shapes_of(model: ModelProto, shapes: Mapping[str, Shape]) -> dict[str, Shape
     """Shapes of the main graph's tensors where shape inference knows them. ``shapes``: of the inputs."""
     outline = _outline(model, shapes)
     try:
-        inferred = shape_inference.infer_shapes(outline, data_prop=True).graph
+        inferred = shape_inference.infer_shapes(outline, data_prop=follows_data(outline)).graph
     except (shape_inference.InferenceError, ValueError, RuntimeError):
         return {}
     found = {}

@@ -24,6 +24,7 @@ __all__ = ["RULES", "Applied", "Avoided", "Rewrite", "RewriteResult", "Undone", 
 RULES: Mapping[str, str] = {
     "antialias-to-matmul": "convert.rewrites.antialias:RULE",
     "attention-to-primitives": "convert.rewrites.attention:RULE",
+    "computed-constants": "convert.rewrites.computed_constants:RULE",
     "computed-indices-to-int32": "convert.rewrites.int32_computed:RULE",
     "deformconv-to-gather": "convert.rewrites.deform_conv:RULE",
     "drop-identities": "convert.rewrites.identities:RULE",

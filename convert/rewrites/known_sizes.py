@@ -7,7 +7,7 @@ from onnx import ModelProto
 
 from convert.lowering.site import Site
 from convert.rewrites.base import Avoided, Rewrite
-from convert.rewrites.nodes import each_node
+from convert.rewrites.nodes import drop_idle, each_node
 
 OPS = ("Shape", "Size")
 
@@ -32,7 +32,10 @@ def _answered(site: Site) -> None:
 
 def run(model: ModelProto, argument: str) -> list[str]:
     """Answer every question for a size that is known; says which."""
-    return each_node(model, _answered, _asked)
+    done = each_node(model, _answered, _asked)
+    if done:
+        drop_idle(model, *OPS)
+    return done
 
 
 RULE = Rewrite(

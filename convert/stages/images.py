@@ -16,6 +16,7 @@ import numpy as np
 from convert.arrays import Array, load_npz, save_npz
 from convert.backends import load_backend
 from convert.backends.preprocess import (
+    ImageOptions,
     Preprocess,
     image_of,
     image_shape,
@@ -29,7 +30,7 @@ from convert.graphs import MODEL, model_entries, read_model
 from convert.links import link_or_copy
 from convert.ort import exact_settings, stream_samples
 from convert.ties import write_ties
-from convert.values import ImageOptions, Note, OnnxGraph
+from convert.values import Note, OnnxGraph
 
 REPLACED = ("samples/", "reference/", "ties/", "images/")
 SHOWN = 5

@@ -14,6 +14,7 @@ from om_format import apply_aipp, parse_aipp
 from convert.arrays import load_npz
 from convert.backends.atc.aipp import aipp_files, aipp_values
 from convert.backends.preprocess import (
+    ImageOptions,
     developed,
     image_of,
     image_shape,
@@ -25,7 +26,7 @@ from convert.backends.yuv import rgb_of_yuv, yuv_of_rgb
 from convert.errors import UsageError
 from convert.ort import run_samples
 from convert.stages.images import image_samples
-from convert.values import DimRange, ImageOptions, OnnxGraph, TensorSpec
+from convert.values import DimRange, OnnxGraph, TensorSpec
 
 MEAN = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 WAYS = {

@@ -35,7 +35,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return target
 
 
-def command(folder: Path, module: str, *words: str, **environment: str) -> Answer:
+def command(folder: Path, module: str, *words: str, limit: float = 900, **environment: str) -> Answer:
     """Run ``python -m MODULE WORDS… --json`` in a folder, with cache and registry of the test's own."""
     ended = subprocess.run(
         [sys.executable, "-m", module, *words, "--json"],
@@ -43,7 +43,7 @@ def command(folder: Path, module: str, *words: str, **environment: str) -> Answe
         env=variables(folder) | environment,
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=limit,
         check=False,
     )
     assert "Traceback" not in ended.stderr, ended.stderr

@@ -127,10 +127,18 @@ class Session:
                 self.places.add(place)
                 (self.findings / place).write_bytes(data)
                 traceback.print_exception(error)
-        if time.process_time() > self.ends:
-            told = f"{self.executions} executions, {self.taken} taken, {len(self.places)} places"
-            print(f"{self.target.name}: {self.seconds:.0f} CPU seconds, {told}", flush=True)
+        over = time.process_time() > self.ends
+        if over or self.executions % 1000 == 0:
+            (self.findings.parent / "figures.txt").write_text(self.figures())
+        if over:
+            print(self.figures(), end="", flush=True)
             os._exit(0)
+
+    def figures(self) -> str:
+        """What the run came to so far."""
+        spent = self.seconds - max(0.0, self.ends - time.process_time())
+        told = f"{self.executions} executions, {self.taken} taken, {len(self.places)} places with findings"
+        return f"{self.target.name}: {spent:.0f} CPU seconds, {told}\n"
 
 
 def place_of(error: BaseException) -> str:

@@ -244,7 +244,8 @@ def test_a_flood_of_output_costs_a_conversion_no_memory(machine, tiny: Path, tmp
         ended = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
         return tuple(json.loads(ended.stdout))
 
-    small, large = run("crash"), run("flood")
+    # The first run fills the cache: its libraries take more than any output could.
+    _, small, large = run("crash"), run("crash"), run("flood")
     assert (small[0], large[0]) == (7, 7)
     assert large[2] - small[2] < 24 << 10, f"{small[2]} KiB became {large[2]} KiB"
     log = tmp_path / "out" / "tiny" / "migraphx-ref" / "failed" / "compile.log"

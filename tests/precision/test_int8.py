@@ -167,3 +167,24 @@ def test_int8_is_forecast_below_opset_13_for_toolchains_that_calibrate_themselve
     forecast = forecast_graph(old, ForecastOptions(precision="int8", gate={"rel_l2": 0.2}), tmp_path / "f")
     assert forecast.parent == old.digest
     assert 0 < forecast.outputs[0].rel_l2 < 0.05
+
+
+def test_a_bias_that_several_products_share_takes_no_name_that_is_another_values(tmp_path: Path) -> None:
+    weight = numpy_helper.from_array(np.ones((2, 2, 1, 1), np.float32), "w")
+    bias = numpy_helper.from_array(np.ones(2, np.float32), "b")
+    # The quantizer's copies of `b` are b0, b1, …: values of a real graph were called so.
+    names = ["x", "b0", "b1", "b2"]
+    nodes = [
+        helper.make_node("Conv", [given, "w", "b"], [made], name=made)
+        for given, made in zip(names, names[1:], strict=False)
+    ]
+    shape = [1, 2, 3, 3]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "b2")]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", ends[:1], ends[1:], [weight, bias]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    model.ir_version = 8
+    made = quantized_model(model, dict.fromkeys(names, (-20.0, 20.0)), (), weights=tmp_path)
+    feed = {"x": np.ones(shape, np.float32)}
+    exact, rounded = (InferenceSession(one.SerializeToString()).run(None, feed)[0] for one in (model, made))
+    assert np.abs(exact - rounded).max() < 0.3

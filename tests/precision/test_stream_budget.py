@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ CHAIN = "g (float[1,65536] x) => (float[1,65536] y) {{ {nodes} }}"
 
 def _chain(count: int) -> str:
     names = ["x", *(f"v{number}" for number in range(1, count)), "y"]
-    ops = [f"[n{i}] {after} = Tanh({before})" for i, (before, after) in enumerate(zip(names, names[1:], strict=False))]
+    ops = [f"[n{i}] {after} = Tanh({before})" for i, (before, after) in enumerate(itertools.pairwise(names))]
     return CHAIN.format(nodes=" ".join(ops))
 
 

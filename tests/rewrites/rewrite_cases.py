@@ -50,6 +50,7 @@ from rewrite_draws import (
     sized,
     sliced,
     smoothed,
+    told_by_arithmetic,
     told_defaults,
     trilu,
     unary,
@@ -241,6 +242,14 @@ CASES = (
         "(bool h, float[2] t) { h = Identity(g) t = Add(s, s) }> }",
         SMALL_LOOP,
         looped,
+    ),
+    Case(
+        "computed-constants",
+        "(float[2,N] x) => (float[2,M] y) <int64[1] a = {0}, int64[1] one = {1}> "
+        "{ s = Shape<start = 0, end = 1>(x) p = Concat<axis = 0>(a, one, a, s) y = Pad(x, p) }",
+        "(float[2,N] x) => (float[2,M] y) <int64[1] a = {0}, int64[1] one = {1}> "
+        "{ s = Shape<start = 1, end = 2>(x) p = Concat<axis = 0>(a, one, a, s) y = Pad(x, p) }",
+        told_by_arithmetic,
     ),
     Case(
         "known-sizes",

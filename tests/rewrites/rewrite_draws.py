@@ -400,6 +400,15 @@ def sized(draw: Draw) -> str:
     return f"(float[{dims}] x) => (int64 y) {{ s = {asked}(x) y = ReduceSum<keepdims = 0>(s) }}"
 
 
+def told_by_arithmetic(draw: Draw) -> str:
+    size, more = draw(st.integers(2, 5)), draw(st.integers(1, 3))
+    use = draw(st.sampled_from(["y = Pad(x, p)", "y = Tile(x, q)", "y = Expand(x, e)", "y = Slice(x, b, q)"]))
+    return (
+        f"(float[1,{size}] x) => (float[A,B] y) <int64[2] k = {{{more}, 1}}, int64[2] b = {{0, 0}}> "
+        f"{{ s = Shape(x) q = Add(b, k) p = Concat<axis = 0>(q, b) e = Mul(s, k) {use} }}"
+    )
+
+
 def sliced(draw: Draw) -> str:
     size, start = draw(st.integers(2, 5)), draw(st.integers(-2, 1))
     return (

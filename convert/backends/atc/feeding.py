@@ -50,7 +50,8 @@ def prepare_job(request: RunRequest, feeds: Feeds, how: Preprocess | None) -> Jo
         arrays = {spec.name: feed[spec.name] for spec in graph.inputs}
         if how is not None:
             image = _image(graph, number, arrays[how.input], how)
-            notes += _moved(number, arrays[how.input], aipp_values(image, how))
+            # Samples are run over and over: each is told once.
+            notes += [] if graph.sample_count <= number else _moved(number, arrays[how.input], aipp_values(image, how))
             arrays[how.input] = image
         names.append(f"samples/{number:03d}.npz")
         save_npz(request.folder / names[-1], arrays)
