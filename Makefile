@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: install system models demo test test-long test-compilers lint bench stack clean
+.PHONY: install system models demo fuzz test test-long test-compilers test-compilers-long lint bench stack clean
 
 install: $(READY)
 
@@ -34,6 +34,16 @@ test-compilers: $(READY) models
 	$(BIN)/python -m convert toolchain install openvino --accept-license
 	$(BIN)/python -m convert toolchain install sophgo --accept-license || true
 	$(BIN)/python -m pytest -n 2 -m "compilers and not long" tests/compilers $(ARGS)
+
+# The rest of them: every trained model on both, every operator on tpu-mlir. Takes hours.
+test-compilers-long: export CONVERT_TOOLCHAINS = $(CURDIR)/.toolchains
+test-compilers-long: test-compilers
+	$(BIN)/python -m pytest --timeout 3600 -m "compilers and long" tests/compilers $(ARGS)
+
+# Coverage-guided, with atheris: `make fuzz TARGET=graphs SECONDS=600`. See docs/how-to/fuzz.md.
+fuzz: $(READY)
+	$(BIN)/python -m pip install --quiet -e ".[fuzz]"
+	$(BIN)/python tests/fuzz/run_fuzz.py $(or $(TARGET),all) --seconds $(or $(SECONDS),600)
 
 lint: $(READY)
 	$(BIN)/ruff check .

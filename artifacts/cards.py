@@ -13,6 +13,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -38,6 +39,7 @@ from artifacts.card_texts import (
 from artifacts.errors import ModelConvertError
 from artifacts.runner import run_process
 from artifacts.scratch import temporary_folder
+from artifacts.together import together
 from op_registry.targets import all_socs, all_targets
 from op_registry.values import Target
 
@@ -126,7 +128,8 @@ def find_cards(environment: Mapping[str, str] | None = None, vendors: Sequence[s
         with temporary_folder("cards") as scratch:
             asked = _Tools(Path(scratch), environment)
             wanted = [probe for probe in _PROBES if not vendors or probe[0] in vendors]
-            found = [card for probe in wanted for card in _cards(asked, *probe)]
+            by_vendor = together([partial(_cards, asked, *probe) for probe in wanted])
+            found = [card for cards in by_vendor for card in cards]
     except OSError:
         return []
     return found

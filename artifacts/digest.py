@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Iterable
@@ -27,9 +28,9 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 def sha256_file(path: Path) -> Digest:
-    """The digest of a file's content, read in chunks of 1 MiB."""
+    """The digest of a file's content, read in chunks of 1 MiB. Raises OSError for what is no regular file."""
     state = hashlib.sha256()
-    with path.open("rb", buffering=0) as stream:
+    with open_regular(path) as stream:
         buffer = bytearray(CHUNK)
         view = memoryview(buffer)
         while count := stream.readinto(buffer):
@@ -37,17 +38,24 @@ def sha256_file(path: Path) -> Digest:
     return f"sha256:{state.hexdigest()}"
 
 
-def read_start(path: Path, size: int) -> bytes:
-    """The first ``size`` bytes of a file that a user named.
+def open_regular(path: Path) -> io.FileIO:
+    """A file that a user named, opened without a buffer.
 
     Raises OSError for what is no regular file: opening a pipe would wait for a writer, and a device never ends.
     """
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        mode = os.fstat(stream.fileno()).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "is a pipe or a device, not a file", str(path))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return io.FileIO(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "is a pipe or a device, not a file", str(path))
+
+
+def read_start(path: Path, size: int) -> bytes:
+    """The first ``size`` bytes of a file that a user named. Raises OSError as :func:`open_regular` does."""
+    with io.BufferedReader(open_regular(path)) as stream:
         return stream.read(size)
 
 

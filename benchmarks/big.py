@@ -27,7 +27,7 @@ def rows() -> Part:
     return Part(rows=(*wide, *long), grids=(grid,), notes=(NOTE,))
 
 
-NOTE = f"The long graphs are chains of common operators without types stated, for cpu; `adapt` and `check` for {TARGET} too."
+NOTE = f"The long graphs are chains of common operators without types, for cpu; `adapt` and `check` for {TARGET} too."
 
 
 def growth(what: str, sizes: list[float], costs: list[float]) -> Row:

@@ -1,7 +1,8 @@
 """Peak memory of a forecast beside its budget, on a network whose values are many times as large.
 
 Each peak is that of a process of its own: the forecast's, and that of the same inferences in ONNX Runtime's default
-session, which nobody can do without and which the budget comes on top of. ``python -m benchmarks.forecast_memory`` is one such process.
+session, which nobody can do without and which the budget comes on top of. ``python -m benchmarks.forecast_memory`` is
+one such process.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ An exponent of 1 is linear growth, 2 quadratic; of one operation on a registry w
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import subprocess
@@ -27,7 +26,7 @@ from artifacts.registry import Registry
 from artifacts.resolve import resolve
 from artifacts.verify import verify_ref
 from benchmarks.big import growth
-from benchmarks.measure import Bars, Grid, Part, Row, descendants, proportional
+from benchmarks.measure import Grid, Part, Row, descendants, proportional
 
 MODELS = 50
 VERSIONS = (20, 100, 500)

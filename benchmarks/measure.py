@@ -1,4 +1,4 @@
-"""Measuring whole processes, children included: CPU seconds, and the peak of the memory that all of them hold at once."""
+"""Measuring whole processes, children included: CPU seconds, and the peak of the memory that all hold at once."""
 
 from __future__ import annotations
 

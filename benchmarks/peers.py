@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measure import Bars, CommandFailed, Cost, Grid, Part, Row, run, together
@@ -55,7 +54,10 @@ def missing(peer: str) -> str:
 
 def versions(peer: str) -> str:
     """Names and versions of what a peer's environment is for."""
-    code = "import sys; from importlib.metadata import version; print(', '.join(f'{n} {version(n)}' for n in sys.argv[1:]))"
+    code = (
+        "import sys; from importlib.metadata import version;"
+        "print(', '.join(f'{name} {version(name)}' for name in sys.argv[1:]))"
+    )
     command = [str(VENVS / peer / "bin" / "python"), "-c", code, *DISTRIBUTIONS[peer]]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -81,7 +83,7 @@ class _Bench:
     def peer(self, peer: str, *command: str, check: bool = True) -> Cost:
         """Run a program (or a script: ``python …``) of a peer's environment."""
         program = str(VENVS / peer / "bin" / command[0])
-        environment = {**OFFLINE, "PATH": f"{VENVS / peer / 'bin'}:{os.environ['PATH']}"}
+        environment = {**OFFLINE, "PYTHONPATH": "", "PATH": f"{VENVS / peer / 'bin'}:{os.environ['PATH']}"}
         return run([program, *command[1:]], folder=self.folder, environment=environment, check=check)
 
     def ours(self, *command: str) -> Cost:
@@ -265,8 +267,3 @@ class _Bench:
 
 def _cpu(cost: Cost) -> float:
     return cost.cpu
-
-
-def peers_present(names: Sequence[str]) -> list[str]:
-    """Those of the peers that are installed."""
-    return [name for name in names if not missing(name)]

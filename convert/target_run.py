@@ -384,8 +384,8 @@ class TargetRun:
         return artifact
 
     def _failed_folder(self) -> Path:
-        out = Path(self.request.out or self.run.settings.out)
-        return (out / self.name / self.target.name / FAILED).resolve()
+        out = Path(self.request.out or self.run.settings.out).absolute()
+        return out / self.name / self.target.name / FAILED
 
     def compile_here(
         self, backend: Backend, found: Toolchain, options: CompileOptions, version: str

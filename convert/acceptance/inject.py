@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from artifacts.cards import LIMITED_BY
 from artifacts.runner import Finished
 from convert.acceptance.opening import ONNXRUNTIME
 from convert.acceptance.values import Fault
 from convert.backends.base import LOG, Runner
-from convert.doctor.ascend import HIDING as HIDING_ASCEND
-from convert.doctor.others import HIDING
 from convert.values import CompiledArtifact
 from op_registry.targets import find_target
 
@@ -33,10 +32,7 @@ EATEN = (1 << 20, 1 << 16)
 
 def hiding_variables(target: str) -> tuple[str, ...]:
     """The variables that hide a target's cards from programs; none where there is no card, or none are known."""
-    found = find_target(target)
-    if found.vendor == "ascend":
-        return (HIDING_ASCEND,)
-    return HIDING.get(found.vendor, ())
+    return LIMITED_BY.get(find_target(target).vendor, ())
 
 
 def prepare_harm(fault: Fault, artifact: CompiledArtifact) -> list[bytearray]:

@@ -17,7 +17,6 @@ from convert.arrays import load_npz, save_npz
 from convert.loading.inputs import parse_dims, parse_inputs
 from convert.loading.onnx_files import OnnxValue, outline_onnx
 from convert.loading.onnx_inputs import onnx_feeds, onnx_specs
-from convert.loading.samples import read_samples
 from convert.loading.sniff import identify
 from convert.stages.load import developed_samples
 from convert.values import CompiledArtifact, DimRange, OnnxGraph, Plan, TensorSpec
@@ -60,7 +59,7 @@ def _sampled(options: SampleOptions) -> Sampled:
 def _write_feeds(graph: OnnxGraph, options: SampleOptions, folder: Path) -> None:
     known = {entry.name: entry for entry in graph.dims}
     asked: dict[str, DimRange] = {**known, **{entry.name: entry for entry in parse_dims(options.dims)}}
-    samples = developed_samples(read_samples(options.given), options.preprocess) if options.given else []
+    samples = developed_samples(options.given, options.preprocess)
     found = onnx_feeds(graph.inputs, samples, parse_inputs(options.inputs), tuple(asked.values()), options.seed)
     for number, feed in enumerate(found.feeds):
         save_npz(folder / "samples" / f"{number:03d}.npz", feed)

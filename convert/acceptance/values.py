@@ -57,10 +57,14 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which inputs to run with: ``kept`` and ``given`` are paths, or empty; ``given`` comes first, then ``kept``."""
+    """Which inputs to run with: ``kept`` and ``given`` are paths, or empty; ``given`` comes first, then ``kept``.
+
+    ``preprocess``: what the artifact makes of 8-bit images, where it takes such.
+    """
 
     given: str = ""
     kept: str = ""
+    preprocess: str = ""
     inputs: tuple[str, ...] = ()
     dims: tuple[str, ...] = ()
     seed: int = 0

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from convert.backends.base import Array
 
 LONGEST = 4096
+PREPROCESS_FILE = "preprocess.json"
+"""The object among the files of a plan, beside what the compiler is told: running the artifact needs it again."""
 ROUNDS = 0.5
 """So far beyond 0..255 a number may lie and still be the pixel at the end."""
 Image = Literal["rgb", "bgr", "gray", "rgbx", "yuv420sp"]

@@ -82,11 +82,13 @@ def _limits(settings: Settings, launcher: tuple[str, ...]) -> Any:
 def prepared(shop: Workshop, opened: Opened, given: dict[str, Any]) -> Prepared:
     """The inputs to run with."""
     from convert.acceptance.values import SampleOptions
+    from convert.backends.preprocess import PREPROCESS_FILE
     from convert.commands.options import absolute
 
     options = SampleOptions(
         given=absolute(given["samples"]),
         kept=opened.kept,
+        preprocess=opened.artifact.plan.files.get(PREPROCESS_FILE, ""),
         inputs=given["inputs"],
         dims=given["dims"],
         seed=given["seed"],

@@ -119,7 +119,11 @@ class Lowering:
             if not inline:
                 break
             before = len(self.model.functions)
-            self.model.CopyFrom(functions.inlined(self.model, inline))
+            try:
+                self.model.CopyFrom(functions.inlined(self.model, inline))
+            except INFERENCE_FAILURES as error:
+                reason = f"local function {inline[0].name} can't be put in the place of its calls: {error}"
+                raise LoweringRefused(self.opset, [_whole(self.version, self.opset, reason)]) from error
             if len(self.model.functions) >= before:
                 reason = f"local function {inline[0].name} can't be put in the place of its calls"
                 raise LoweringRefused(self.opset, [_whole(self.version, self.opset, reason)])

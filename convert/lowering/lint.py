@@ -234,7 +234,7 @@ def _tensor(tensor: TensorProto) -> Iterator[Finding]:
         return
     try:
         numpy_helper.to_array(tensor) if len(tensor.raw_data) < 1 << 16 else None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError):
         yield _error("broken-tensor", tensor.name, f"the data of '{tensor.name}' does not fit its shape and type")
 
 

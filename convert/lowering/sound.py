@@ -27,7 +27,7 @@ JUDGED_LATER = ("No Op registered for", "No opset import for domain", "is deprec
 
 def require_sound(model: ModelProto) -> None:
     """Raise :class:`ExportError` CNV-4221 where parts of a model are not what ONNX says they must be."""
-    found = list(dict.fromkeys(unsound(model)))
+    found = list(dict.fromkeys([*unsound(model), *_two_versions(model)]))
     if found:
         shown = "; ".join(found[:LISTED]) + (f"; and {len(found) - LISTED} more" if len(found) > LISTED else "")
         raise ExportError(
@@ -35,6 +35,15 @@ def require_sound(model: ModelProto) -> None:
             f"the graph is no valid ONNX: {shown}",
             hint="`convert graph lint FILE` lists all that is wrong with it; export the model again, or mend the file",
         )
+
+
+def _two_versions(model: ModelProto) -> Iterator[str]:
+    """Domains that are imported in two versions: which of them a node means nobody can tell."""
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if main_domain(entry.domain) else entry.domain
+        if versions.setdefault(domain, entry.version) != entry.version:
+            yield f"the domain '{domain}' is imported in two versions"
 
 
 def inline_all(model: ModelProto) -> ModelProto:

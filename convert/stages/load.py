@@ -40,8 +40,8 @@ def load_model(options: LoadOptions, folder: Path) -> LoadedModel:
     """
     texts, dims = parse_inputs(options.inputs), parse_dims(options.dims)
     file = identify(Path(options.path))
-    given = developed_samples(read_samples(options.samples), options.preprocess) if options.samples else []
-    calibration = developed_samples(read_samples(options.calibration), options.preprocess) if options.calibration else []
+    given = developed_samples(options.samples, options.preprocess)
+    calibration = developed_samples(options.calibration, options.preprocess)
     if file.format == "onnx":
         loaded = _load_onnx(file, given, texts, dims, seed=options.seed, folder=folder)
         feeds = onnx_feeds(loaded.inputs, calibration, texts, dims, options.seed).feeds if calibration else []
@@ -51,10 +51,11 @@ def load_model(options: LoadOptions, folder: Path) -> LoadedModel:
     return _load_torch(file, options, given, texts, dims, calibration=calibration, folder=folder)
 
 
-def developed_samples(given: Sequence[Given], preprocess: str) -> list[Given]:
-    """The samples, where images are preprocessed by the artifact: 8-bit images as the floats that they become."""
+def developed_samples(place: str, preprocess: str) -> list[Given]:
+    """The samples that a place names; where the artifact preprocesses images, 8-bit ones as the floats they become."""
+    given = read_samples(place) if place else []
     if not preprocess:
-        return list(given)
+        return given
     from convert.backends.preprocess import developed
 
     made = []

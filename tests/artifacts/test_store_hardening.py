@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from store_kit import make_release, make_request
 from artifacts import channels
 from artifacts.attach import attach
 from artifacts.channels import Move, channel_log, promote, rollback
+from artifacts.digest import sha256_file
 from artifacts.errors import RegistryError, ResourceLimit, UsageError
 from artifacts.fsck import fsck
 from artifacts.gc import collect
@@ -286,3 +288,12 @@ def test_the_config_holds_to_the_closed_schema_of_modelpack(root) -> None:
     assert set(config["modelfs"]) == {"type", "diffIds"}
     assert config["modelfs"]["type"] == "layers"
     assert config["modelfs"]["diffIds"] == [layer.digest for layer in image.layers]
+
+
+def test_a_pipe_that_is_to_be_imported_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, said in ((tmp_path / "pipe", "pipe or a device"), (Path("/dev/zero"), "pipe or a device")):
+        with pytest.raises(OSError, match=said):
+            sha256_file(path)
+    with pytest.raises(IsADirectoryError, match=re.escape(str(tmp_path))):
+        sha256_file(tmp_path)

@@ -11,6 +11,8 @@ import pytest
 from atc_kit import model_of
 from om_format import apply_aipp, parse_aipp
 
+from convert.acceptance.samples import prepare_samples
+from convert.acceptance.values import SampleOptions
 from convert.arrays import load_npz
 from convert.backends.atc.aipp import aipp_files, aipp_values
 from convert.backends.preprocess import (
@@ -178,3 +180,13 @@ def test_indices_that_a_model_gives_keep_what_they_searched(graph_of, tmp_path):
     })  # fmt: skip
     made = images_of(graph, {}, tmp_path / "images")
     assert "ties/000.npz" in {entry.name for entry in made.files}
+
+
+def test_acceptance_takes_images_where_the_artifact_does(graph_of, tmp_path):
+    images = np.random.default_rng(8).integers(0, 256, (1, 8, 8, 3), np.uint8)
+    np.savez(tmp_path / "images.npz", image=images)
+    graph = graph_of(model_of({"image": (1, 3, 8, 8)}))
+    options = SampleOptions(given=str(tmp_path / "images.npz"), preprocess=json.dumps(MEAN))
+    prepared = prepare_samples(graph, options, tmp_path / "prepared")
+    how = parse_preprocess(json.dumps(MEAN), graph.inputs)
+    assert np.array_equal(load_npz(prepared.graph.path("samples/000.npz"))["image"], model_values(images, how))

@@ -19,6 +19,8 @@ from case_runner import convert_case, torch_host
 from click.testing import CliRunner
 from onnx import TensorProto, helper, parser
 
+from artifacts.cli import run_boundary
+from convert.__main__ import cli
 from convert.commands.diff import diff
 from convert.errors import GateFailed, LoadError
 from convert.host import StageHost
@@ -283,3 +285,19 @@ def test_outputs_of_two_models_are_paired_by_name_where_both_have_the_same(tmp_p
         (tmp_path / f"{name}.onnx").write_bytes(model.SerializeToString())
     ended = CliRunner().invoke(diff, [str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx")])
     assert ended.exception is None, ended.output
+
+
+# ------------------------------------------------------------------------------------------------------ where it goes
+
+
+def test_an_output_folder_that_is_a_link_in_a_circle_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>\ng (float[2] x) => (float[2] y) { y = Neg(x) }'
+    )
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "loop").symlink_to("loop")
+    line = ["run", str(tmp_path / "model.onnx"), "--target", "cpu", "--no-publish", "--out", str(tmp_path / "loop")]
+    assert run_boundary(cli, line, prog="convert", usage_code="CNV-2000") == 2
+    assert "error [CNV-2023]" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Weights inside a model file: referred to where they lie, streamed into a new file, left out of the exporter's copies."""
+"""Weights inside a model file: referred to where they lie, streamed into a new file, left out of the exporter."""
 
 from __future__ import annotations
 

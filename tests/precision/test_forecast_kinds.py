@@ -15,8 +15,8 @@ RNG = np.random.default_rng(0)
 ROWS = RNG.standard_normal((4, 16)).astype(np.float32)
 LONG = np.abs(RNG.standard_normal((4, 4096))).astype(np.float32)
 
-GROUP_NORM = """g (float[4,16] x) => (float[4,16] y) <float small = {0.001}, float tiny = {1e-12}, int64[3] groups = {4,2,8},
-    int64[2] back = {4,16}> {
+GROUP_NORM = """g (float[4,16] x) => (float[4,16] y)
+    <float small = {0.001}, float tiny = {1e-12}, int64[3] groups = {4,2,8}, int64[2] back = {4,16}> {
     [scale] s = Mul(x, small) [split] g = Reshape(s, groups) [mean] m = ReduceMean<axes=[2]>(g) [centre] d = Sub(g, m)
     [square] q = Mul(d, d) [variance] v = ReduceMean<axes=[2]>(q) [eps] e = Add(v, tiny) [root] r = Sqrt(e)
     [norm] n = Div(d, r) [join] y = Reshape(n, back) }"""
@@ -29,15 +29,18 @@ IF_BODY = """g (float[4,16] x) => (float[4,16] y) <float big = {80000}, float in
         then_branch = one () => (float[4,16] p) { [inner] u = Mul(x, big) [shrink] p = Mul(u, inverse) },
         else_branch = two () => (float[4,16] q) { q = Neg(x) }>
     [end] y = Tanh(t) }"""
-LOOP_BODY = """g (float[4,16] x) => (float[4,16] y) <int64 n = {3}, bool go = {1}, float up = {400}, float down = {0.000001}> {
+LOOP_BODY = """g (float[4,16] x) => (float[4,16] y)
+    <int64 n = {3}, bool go = {1}, float up = {400}, float down = {0.000001}> {
     [loop] l = Loop(n, go, x)<
-        body = b (int64 i, bool c, float[4,16] v) => (bool co, float[4,16] w) { co = Identity(c) [grow] w = Mul(v, up) }>
+        body = b (int64 i, bool c, float[4,16] v) => (bool co, float[4,16] w) {
+            co = Identity(c) [grow] w = Mul(v, up) }>
     [back] m = Mul(l, down) [end] y = Tanh(m) }"""
 FUNCTION = """<ir_version: 9, opset_import: ["" : 17, "own" : 1]>
     g (float[4,4096] x) => (float[4,4096] y) { [norm] y = own.Norm(x) }
     <domain: "own", opset_import: ["" : 17]>
     Norm (v) => (o) {
-        h = Constant<value_float = 100.0>() [scale] b = Mul(v, h) [sum] m = ReduceMean<axes=[-1]>(b) [div] o = Div(b, m) }"""
+        h = Constant<value_float = 100.0>()
+        [scale] b = Mul(v, h) [sum] m = ReduceMean<axes=[-1]>(b) [div] o = Div(b, m) }"""
 
 
 @pytest.mark.parametrize(

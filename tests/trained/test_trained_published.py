@@ -1,4 +1,4 @@
-"""Trained models published for the CPU, pulled as another machine would, and judged once more; and bundled for a card."""
+"""Trained models published for the CPU, pulled as another machine would and judged again; and bundled for a card."""
 
 from __future__ import annotations
 

@@ -11,7 +11,14 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from convert.backends.preprocess import Preprocess, cut_pixels, parse_preprocess, placed, sized_inputs
+from convert.backends.preprocess import (
+    PREPROCESS_FILE,
+    Preprocess,
+    cut_pixels,
+    parse_preprocess,
+    placed,
+    sized_inputs,
+)
 from convert.backends.yuv import YUV_BIAS, YUV_TO_RGB
 from convert.values import OnnxGraph
 
@@ -19,8 +26,6 @@ if TYPE_CHECKING:
     from convert.backends.base import Array
 
 AIPP = "aipp.cfg"
-ORIGIN = "preprocess.json"
-"""The object that the configuration was made of, beside it: running the artifact needs it again."""
 FORMATS = {
     "rgb": "RGB888_U8",
     "bgr": "RGB888_U8",
@@ -39,13 +44,15 @@ def aipp_files(graph: OnnxGraph, text: str) -> tuple[dict[str, str], list[str]]:
     """The configuration files of ``--preprocess``, and what AIPP can't do. Raises UsageError CNV-2205."""
     how = parse_preprocess(text, sized_inputs(graph.inputs, graph.dims))
     names = [spec.name for spec in graph.inputs]
-    files = {AIPP: _config(how, names.index(how.input)), ORIGIN: json.dumps(json.loads(text), sort_keys=True) + "\n"}
+    kept = json.dumps(json.loads(text), sort_keys=True) + "\n"
+    files = {AIPP: _config(how, names.index(how.input)), PREPROCESS_FILE: kept}
     return files, _faults(how)
 
 
 def aipp_of(files: Mapping[str, str], graph: OnnxGraph) -> Preprocess | None:
     """The object that a plan's configuration was made of; None: the plan has none."""
-    return parse_preprocess(files[ORIGIN], sized_inputs(graph.inputs, graph.dims)) if ORIGIN in files else None
+    text = files.get(PREPROCESS_FILE)
+    return parse_preprocess(text, sized_inputs(graph.inputs, graph.dims)) if text is not None else None
 
 
 def aipp_values(images: Array, how: Preprocess) -> Array:
