@@ -1,6 +1,6 @@
 """A transformer of 48 blocks (156 MB), and the bare library calls that conversions of it are held to.
 
-``python benchmarks/deep.py write FOLDER [BLOCKS]``   ``deep.pt`` (TorchScript) and ``deep.pt2`` (torch.export)
+``python benchmarks/deep.py write FOLDER [BLOCKS]``   ``deep.pt`` (TorchScript)
 ``python benchmarks/deep.py export FILE ONNX``        the legacy exporter alone, on the TorchScript file
 ``python benchmarks/deep.py simplify ONNX ONNX``      onnxsim alone
 ``python benchmarks/deep.py compare ONNX ONNX``       both on ONNX Runtime on one image: the largest difference
@@ -58,12 +58,10 @@ def make(blocks: int = BLOCKS) -> tuple[nn.Module, torch.Tensor]:
 
 
 def write(folder: Path, blocks: int = BLOCKS) -> None:
-    """The model as TorchScript and as an exported program."""
+    """The model as TorchScript."""
     model, image = make(blocks)
     with torch.inference_mode():
         torch.jit.save(torch.jit.trace(model, image), str(folder / "deep.pt"))
-    batch = torch.export.Dim.DYNAMIC
-    torch.export.save(torch.export.export(model, (image,), dynamic_shapes=({0: batch},)), folder / "deep.pt2")
 
 
 def export(path: Path, target: Path) -> None:

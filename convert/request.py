@@ -8,10 +8,10 @@ from typing import Any, Literal
 import msgspec
 
 from artifacts.digest import Digest, FileEntry
+from convert.exporter_verdict import ExporterVerdict
 from convert.ladder import Rung
 from convert.values import (
     CalibrationMethod,
-    ExporterVerdict,
     ExportOptions,
     Forecast,
     GateVerdict,

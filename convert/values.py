@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from artifacts.digest import Digest, FileEntry, canonical_json, sha256_bytes
+from convert.exporter_verdict import ExporterVerdict
 from op_registry.values import Judged
 
 Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed"]
@@ -146,21 +147,6 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """``auto``: a second exporter is judged where it can tell something; ``both``: always, where both can serve."""
     opset: int = 0
     """0: the opset at which the exporter is at its best."""
-
-
-class ExporterVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One of torch's exporters, judged against torch: on the samples, and on inputs that bring out silent faults.
-
-    ``wrong``: other numbers than torch on some of them; ``failed``: no graph that runs. ``concerns``: what the exporter
-    is known to get silently wrong and the graph has; ``probes``: the inputs beside the samples that it was judged on.
-    """
-
-    exporter: str
-    state: Literal["chosen", "right", "wrong", "failed", "not judged"]
-    opset: int = 0
-    reason: str = ""
-    concerns: tuple[str, ...] = ()
-    probes: tuple[str, ...] = ()
 
 
 class SimplifyOptions(msgspec.Struct, frozen=True, kw_only=True):

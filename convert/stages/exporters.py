@@ -10,11 +10,12 @@ import msgspec
 
 from convert.arrays import Array
 from convert.exporter_faults import SilentFault, in_words, known_faults
+from convert.exporter_verdict import ExporterVerdict
 from convert.loading.torch_models import Call, OpenModel
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.proof import departures
 from convert.torch_export import ExporterFailed, TorchRun, probes, run_torch
-from convert.values import ExporterVerdict, LoadedModel, Note, OnnxGraph
+from convert.values import LoadedModel, Note, OnnxGraph
 
 
 @dataclass

@@ -17,13 +17,14 @@ import torch
 
 from artifacts.digest import canonical_json
 from convert.exporter_faults import FAULTS, Exported, concerning, known_faults
+from convert.exporter_verdict import ExporterVerdict
 from convert.publishing import graph_history
 from convert.report.data import ReportData, TargetReport
 from convert.report.html import render_report
 from convert.request import Conversion, Request, StageRun, TargetResult, as_json
 from convert.stages.export import DETOURS, export_graph
 from convert.stages.load import load_model
-from convert.values import ExporterVerdict, ExportOptions, LoadOptions, OnnxGraph
+from convert.values import ExportOptions, LoadOptions, OnnxGraph
 
 MODELS = '''
 import torch

@@ -56,8 +56,12 @@ def assert_published_and_bundled(name: str, models: Path, folder: Path) -> None:
     assert cards.targets[0].forecast is not None
     assert Path((cards.targets[0].handoff or {})["path"]).is_file()
     pulled = document(folder, "artifacts", "pull", cpu.artifact.ref, "--target", "cpu", "--out", folder / "pulled")
-    judged = document(folder, "convert", "bench", pulled["path"], "--runs", 1, "--warmup", 0)
-    assert judged["accuracy"]["passed"], judged
+    told = [*(("--dim", one) for one in request.load.dims), *(("--input", one) for one in request.load.inputs)]
+    given = {"--samples": request.load.samples, "--factory": request.load.factory}
+    told += [(option, value) for option, value in given.items() if value]
+    artifact = Path(pulled["path"]) / pulled["main"]
+    judged = document(folder, "convert", "diff", request.load.path, artifact, *(word for pair in told for word in pair))
+    assert judged["passed"], judged
     document(folder, "artifacts", "fsck")
 
 
