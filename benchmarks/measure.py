@@ -119,7 +119,9 @@ def run(
         raise CommandFailed(f"{' '.join(command)} ended with {process.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    peak = max(usage.ru_maxrss * 1024, watch.peak)
+    # A child begins as a copy of us: what the kernel remembers as its largest is its own only beyond our size.
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = max(usage.ru_maxrss * 1024 if usage.ru_maxrss > own else 0, watch.peak)
     return Cost(cpu=cpu, wall=wall, peak=peak, code=process.returncode, output=text)
 
 

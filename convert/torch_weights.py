@@ -38,7 +38,7 @@ def export_apart(export: Callable[..., Any], folder: Path) -> ModelProto:
     memory = io.BytesIO()
     with _handed_over() as weights:
         export(memory, export_params=False)
-    proto = ModelProto.FromString(memory.getvalue())
+    proto: ModelProto = ModelProto.FromString(memory.getvalue())
     _attach(proto, weights, folder / FILE)
     return proto
 
@@ -76,7 +76,7 @@ def _attach(proto: ModelProto, weights: dict[str, torch.Tensor], data: Path) -> 
         for name in [name for name in types if name in weights]:
             tensor = weights.pop(name).detach().cpu().contiguous()
             made = TensorProto(name=name, data_type=types[name], dims=list(tensor.shape))
-            raw = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+            raw: Any = tensor.reshape(-1).view(torch.uint8).numpy()
             if raw.nbytes < REFERRED_FROM:
                 made.raw_data = raw.tobytes()
             else:
