@@ -26,7 +26,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from convert.compare import compare_outputs, fold
-from convert.values import OutputMetrics
+from convert.metrics import OutputMetrics
 
 SAMPLES = 8
 Arrays = list[np.ndarray]

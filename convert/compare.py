@@ -31,7 +31,8 @@ import msgspec
 import numpy as np
 
 from convert.measure import Array, fingerprint, kind_of, measure_exact, measure_floats, readable
-from convert.values import Note, OutputMetrics, OutputPicture
+from convert.metrics import OutputMetrics, OutputPicture
+from convert.values import Note
 
 UserMetric = Callable[[Array, Array], float]
 

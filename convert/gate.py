@@ -14,7 +14,8 @@ from typing import Literal
 import msgspec
 
 from convert.errors import GateFailed, UsageError
-from convert.values import GateVerdict, OnnxGraph, OutputMetrics, Precision, ValidationReport
+from convert.metrics import OutputMetrics
+from convert.values import GateVerdict, OnnxGraph, Precision, ValidationReport
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from convert.values import OutputPicture
+from convert.metrics import OutputPicture
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]

@@ -12,7 +12,8 @@ import msgspec
 
 from artifacts.digest import canonical_json, read_start
 from convert.errors import UsageError
-from convert.values import GateVerdict, OutputMetrics, Precision, RanOn, ValidationReport
+from convert.metrics import OutputMetrics
+from convert.values import GateVerdict, Precision, RanOn, ValidationReport
 
 NAME = "validation.json"
 SCHEMA = 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from artifacts.render import size_text
 from convert.acceptance.values import Acceptance, Speed
-from convert.values import OutputMetrics
+from convert.metrics import OutputMetrics
 
 BADGES = {
     "passed": "good",

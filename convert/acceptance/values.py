@@ -6,17 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from convert.values import (
-    CompiledArtifact,
-    DimRange,
-    GateVerdict,
-    Note,
-    OnnxGraph,
-    OutputMetrics,
-    Precision,
-    RanOn,
-    TensorSpec,
-)
+from convert.metrics import OutputMetrics
+from convert.values import CompiledArtifact, DimRange, GateVerdict, Note, OnnxGraph, Precision, RanOn, TensorSpec
 
 Fault = Literal["", "killed", "device-lost", "memory", "truncated", "wrong-input"]
 Clock = Literal["runtime", "in-process", "process", "torch"]

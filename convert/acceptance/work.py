@@ -20,8 +20,9 @@ from convert.backends.children import TIMES
 from convert.compare import Compared, compare_outputs, fold
 from convert.errors import ToolchainMissing
 from convert.gate import judge
+from convert.metrics import OutputMetrics
 from convert.stages.compile import runner_for
-from convert.values import OnnxGraph, OutputMetrics, ValidationReport
+from convert.values import OnnxGraph, ValidationReport
 
 DIFFERING = 32
 """Of runs that are not bit for bit the first, this many of the worst are kept."""

@@ -8,6 +8,7 @@ resolution at most.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from onnxruntime.quantization.calibrate import entropy
@@ -82,5 +83,6 @@ def _lost(inside: Array, left: int, right: int, steps: int) -> float:
     some = (whole[:body] != 0).reshape(steps, merged).sum(axis=1)
     spread = np.zeros_like(whole)
     spread[:body] = np.repeat(np.where(some > 0, sums // np.maximum(some, 1), 0), merged)
-    ours, theirs = smooth_distribution(whole), smooth_distribution(spread)
+    smooth: Any = smooth_distribution
+    ours, theirs = smooth(whole), smooth(spread)
     return math.inf if ours is None or theirs is None else float(entropy(ours, theirs))

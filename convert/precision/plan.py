@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from convert.metrics import OutputMetrics
 from convert.precision.blame import Blame
 from convert.precision.flow import Flow, Step
 from convert.precision.stats import Table
 from convert.precision.study import Evaluation, Study
-from convert.values import OutputMetrics
 
 CHECKS = 8
 """Emulated passes that a plan may take beyond the first."""

@@ -20,6 +20,7 @@ from convert.compare import Compared, Comparison, compare_outputs, fold
 from convert.gate import judge
 from convert.graphs import opset_of, read_model
 from convert.lowering import lower
+from convert.metrics import OutputMetrics
 from convert.precision.blame import Blame, Blamer, WeightError, effects
 from convert.precision.bounds import Bounds
 from convert.precision.emulate import Candidate, Observed, Watched, emulated
@@ -33,7 +34,7 @@ from convert.precision.stats import Rounder, Table, measure
 from convert.precision.sums import stored_sums
 from convert.precision.weight_errors import weight_errors
 from convert.ties import TieCount, read_ties
-from convert.values import ForecastOptions, GateVerdict, Note, OnnxGraph, OutputMetrics, Precision, ValidationReport
+from convert.values import ForecastOptions, GateVerdict, Note, OnnxGraph, Precision, ValidationReport
 
 DEFAULT_MEMORY = 1 << 30
 MOST_ELEMENTS, LEAST_ELEMENTS = 1024, 32

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from convert.metrics import OutputPicture
 from convert.request import Conversion, TargetResult
-from convert.values import OutputPicture
 
 PICTURES = "pictures.json"
 LIMIT = 64 << 20

@@ -12,10 +12,11 @@ from typing import Any
 from artifacts.render import size_text
 from convert.gate import METRICS, keeps
 from convert.ladder import ladder_text
+from convert.metrics import OutputMetrics, OutputPicture
 from convert.report.data import ReportData, TargetReport
 from convert.report.pictures import histogram, scatter
 from convert.request import Conversion, StageRun, TargetResult
-from convert.values import GateVerdict, Note, OutputMetrics, OutputPicture, RanOn, Support
+from convert.values import GateVerdict, Note, RanOn, Support
 
 PICTURED = 12
 """Outputs with pictures; of more, those that differ most."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from convert.values import GateVerdict, NodeForecast, OutputMetrics
+from convert.metrics import OutputMetrics
+from convert.values import GateVerdict, NodeForecast
 
 COLUMNS = ("output", "state", "cosine", "worst row", "rel_l2", "norm ratio", "max_abs", "exact", "NaN/Inf")
 

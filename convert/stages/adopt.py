@@ -127,6 +127,7 @@ def _sorted(model: ModelProto, notes: list[Note]) -> ModelProto:
 def _out_of_order(graph: GraphProto, outer: set[str]) -> NodeProto | None:
     """The first node, bodies included, that reads what no node before it makes. ``outer``: names known around it."""
     known = outer | {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    node: NodeProto
     for node in graph.node:
         if any(name not in known for name in node.input):
             return node

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from convert import measure
 from convert.compare import compare_outputs, fold
-from convert.values import OutputMetrics, OutputPicture
+from convert.metrics import OutputMetrics, OutputPicture
 
 RNG = np.random.default_rng(0)
 

@@ -10,7 +10,8 @@ import pytest
 from convert.compare import compare_outputs, fold
 from convert.errors import UsageError
 from convert.gate import METRICS, THRESHOLDS, gate_failed, judge, parse_gate
-from convert.values import OutputMetrics, ValidationReport
+from convert.metrics import OutputMetrics
+from convert.values import ValidationReport
 
 RNG = np.random.default_rng(1)
 

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 from convert.commands.gate import gate
 from convert.errors import GateFailed, UsageError
 from convert.gate import judge
+from convert.metrics import OutputMetrics
 from convert.validation_file import StoredValidation, read_validation, write_validation
-from convert.values import OutputMetrics, ValidationReport
+from convert.values import ValidationReport
 
 
 def stored(rel_l2: float = 0.002) -> StoredValidation:

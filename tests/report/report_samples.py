@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from artifacts.digest import FileEntry
 from convert.gate import judge
+from convert.metrics import OutputMetrics, OutputPicture
 from convert.report.data import ReportData, TargetReport
 from convert.request import ArtifactInfo, Conversion, Request, StageRun, TargetResult
-from convert.values import (
-    Judged,
-    LoadOptions,
-    ModelFile,
-    Note,
-    OutputMetrics,
-    OutputPicture,
-    Plan,
-    Support,
-    ValidationReport,
-)
+from convert.values import Judged, LoadOptions, ModelFile, Note, Plan, Support, ValidationReport
 
 HOSTILE = '<script>alert("x")</script><img src=x onerror=alert(1)>\u202e\x1b[31m'
 
