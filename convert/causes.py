@@ -9,19 +9,19 @@ from convert.errors import EXPECTED
 from convert.evidence import Evidence
 from convert.ladder import holds_with_plan
 from convert.request import TargetResult
-from convert.values import Forecast, GateVerdict, Located, ValidationReport
+from convert.values import Forecast, GateVerdict, Located, ValidationReport, Where
 
 FP16_LARGEST = 65504.0
 LONGEST = 80
 """Letters of a node's name that are shown; exporters of other frameworks join names without end."""
 NO_NUMBER = 1e9
-"""The relative L2 of an output that has NaN or infinities where the graph has numbers."""
+"""As in ``convert.stages.locate``, which imports numpy."""
 
 
-def why(result: TargetResult, evidence: Evidence, locate: Callable[[tuple[int, float]], Located]) -> str:
+def why(result: TargetResult, evidence: Evidence, locate: Callable[[Where], Located]) -> str:
     """Why a judged target failed: by what its artifact computes on its way, where that can be told, and the forecast.
 
-    ``locate`` compares the values inside for a sample, by its number, with a limit of relative L2.
+    ``locate`` compares the values inside for a sample.
     """
     report, verdict = result.report, result.verdict
     if report is None or verdict is None:
@@ -30,17 +30,21 @@ def why(result: TargetResult, evidence: Evidence, locate: Callable[[tuple[int, f
     if not ran or getattr(load_backend(result.backend), "inside", None) is None:
         return cause(None, evidence.forecast, result.precision)
     try:
-        located = locate((_worst_sample(report, verdict), verdict.thresholds["rel_l2"]))
+        located = locate(_where(report, verdict))
     except EXPECTED as error:
         told = cause(None, evidence.forecast, result.precision)
         return "; ".join(filter(None, (f"where it departs was not found ([{error.code}] {error.message})", told)))
     return cause(located, evidence.forecast, result.precision)
 
 
-def _worst_sample(report: ValidationReport, verdict: GateVerdict) -> int:
+def _where(report: ValidationReport, verdict: GateVerdict) -> Where:
     """The sample that the first output which failed is worst in."""
     failed = " ".join(verdict.failures)
-    return next((output.worst_sample for output in report.outputs if repr(output.name) in failed), 0)
+    sample = next((output.worst_sample for output in report.outputs if repr(output.name) in failed), 0)
+    worst = max(
+        NO_NUMBER if output.rel_l2 is None or output.nonfinite_mismatch else output.rel_l2 for output in report.outputs
+    )
+    return Where(sample=sample, limit=verdict.thresholds["rel_l2"], worst=worst)
 
 
 def cause(located: Located | None, forecast: Forecast | None, precision: str) -> str:

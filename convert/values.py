@@ -413,6 +413,17 @@ class ValidationReport(Value, frozen=True, kw_only=True):
     files: tuple[FileEntry, ...] = ()
 
 
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``locate`` looks at: a sample by its number, and the relative L2 from which a value departs.
+
+    ``worst`` is the highest relative L2 of the artifact's outputs; 1e9 where one has NaN or Inf or none was computed.
+    """
+
+    sample: int
+    limit: float
+    worst: float
+
+
 class Located(Value, frozen=True, kw_only=True):
     """Where an artifact that failed its gate first departs from the graph; ``node`` is empty where nowhere does.
 

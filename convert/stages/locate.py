@@ -18,29 +18,30 @@ from convert.errors import CompileFailed
 from convert.nodewise.align import relative_error
 from convert.nodewise.departs import Side
 from convert.stages.compile import prepare_folder, runner_for
-from convert.values import CompiledArtifact, Located, OnnxGraph, ValidateOptions
+from convert.values import CompiledArtifact, Located, OnnxGraph, ValidateOptions, Where
 
 MOST_BYTES = 1 << 30
 """Of the values of a graph that are compared at once."""
+NO_NUMBER = 1e9
+"""The relative L2 of a value that has NaN or infinities where the graph has numbers."""
 JUMP = 3.0
 """A node makes the error that leaves it where that is so much larger than what arrives."""
 
 
 def locate_departure(
-    graph: OnnxGraph, artifact: CompiledArtifact, options: ValidateOptions, where: tuple[int, float], folder: Path
+    graph: OnnxGraph, artifact: CompiledArtifact, options: ValidateOptions, where: Where, folder: Path
 ) -> Located:
-    """Compare what an artifact computes with the graph. ``where``: the number of the sample, and the relative L2 from
-    which a value departs.
+    """Compare what an artifact computes with the graph.
 
-    Raises :class:`CompileFailed` CNV-7341 where the values inside can't be had.
+    Raises :class:`CompileFailed` CNV-7341 where the values inside can't be had, or end in outputs that are much worse
+    than the artifact's own.
     """
-    number, limit = where
     prepare_folder(graph, artifact.plan, folder)
-    feed = load_npz(graph.path(f"samples/{number:03d}.npz"))
+    feed = load_npz(graph.path(f"samples/{where.sample:03d}.npz"))
     told = _inside(graph, artifact, feed, options, folder)
     side = Side(graph, folder / "runs")
     try:
-        return _first(side, feed, told, limit, artifact)
+        return _first(side, feed, told, where, artifact)
     finally:
         side.close()
 
@@ -67,7 +68,7 @@ def _unknown(why: str) -> CompileFailed:
     )
 
 
-def _first(side: Side, feed: dict[str, Any], told: Inside, limit: float, artifact: CompiledArtifact) -> Located:
+def _first(side: Side, feed: dict[str, Any], told: Inside, where: Where, artifact: CompiledArtifact) -> Located:
     """The first node in the graph's order that makes more error than arrives; else the first that departs at all."""
     known = [name for name in told.values if name in side.flow.makers]
     if sum(told.values[name].nbytes for name in known) > MOST_BYTES:
@@ -78,6 +79,10 @@ def _first(side: Side, feed: dict[str, Any], told: Inside, limit: float, artifac
         for name in known
         if exact[name].size == told.values[name].size and exact[name].dtype.kind == "f"
     }
+    limit = where.limit
+    ends = max((errors.get(name, 0.0) for name in side.flow.outputs), default=0.0)
+    if ends > limit and ends > JUMP * where.worst:
+        raise _unknown(f"by {told.how} the outputs are off by {ends:.3g}, and the artifact's own by {where.worst:.3g}")
     departed = [
         Located(
             parent=artifact.digest,
@@ -94,11 +99,20 @@ def _first(side: Side, feed: dict[str, Any], told: Inside, limit: float, artifac
         )
         for step in side.flow.steps
         for value in step.outputs
-        if errors.get(value, 0.0) > limit
+        if errors.get(value, 0.0) > limit and _lasts(side, value, errors, limit)
     ]
+    # What is no number any more is the cause, whatever was rounded before it.
+    broken = [one for one in departed if one.error >= NO_NUMBER > one.arriving]
     made = [one for one in departed if one.error > JUMP * one.arriving]
     nowhere = Located(parent=artifact.digest, how=told.how, compared=len(errors))
-    return (made or departed or [nowhere])[0]
+    return (broken or made or departed or [nowhere])[0]
+
+
+def _lasts(side: Side, value: str, errors: dict[str, float], limit: float) -> bool:
+    """Whether an error goes on: where all that read a value are right, the tool told the value in another form."""
+    readers = side.flow.users.get(value, ())
+    after = [errors[name] for number in readers for name in side.flow.steps[number].outputs if name in errors]
+    return not after or max(after) > limit
 
 
 def _nearest(side: Side, value: str, errors: dict[str, float], depth: int = 8) -> float:

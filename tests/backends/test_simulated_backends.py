@@ -31,6 +31,7 @@ from convert.values import (
     OnnxGraph,
     Plan,
     ValidateOptions,
+    Where,
 )
 from op_registry.targets import find_target
 
@@ -157,7 +158,9 @@ def test_the_script_for_values_inside_skips_what_is_known_and_runs_the_lowered_g
     assert list(by_value({"a/b_Conv": np.zeros(1), "x": np.zeros(1)})) == ["a/b"]
 
 
-def located(graph: OnnxGraph, told: Inside | CannotRun, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Located:
+def located(
+    graph: OnnxGraph, told: Inside | CannotRun, folder: Path, monkeypatch: pytest.MonkeyPatch, worst: float = 1e9
+) -> Located:
     class Teller:
         def inside(self, *_: object) -> Inside | CannotRun:
             return told
@@ -167,7 +170,7 @@ def located(graph: OnnxGraph, told: Inside | CannotRun, folder: Path, monkeypatc
     artifact = CompiledArtifact(
         parent="sha256:0", target="BM1684X", backend="sophgo", precision="fp16", plan=plan, files=(), folder=str(folder)
     )
-    return locate.locate_departure(graph, artifact, ValidateOptions(), (0, 5e-3), folder)
+    return locate.locate_departure(graph, artifact, ValidateOptions(), Where(sample=0, limit=5e-3, worst=worst), folder)
 
 
 def test_the_first_node_that_makes_an_error_is_named_with_what_arrives(
@@ -183,6 +186,31 @@ def test_the_first_node_that_makes_an_error_is_named_with_what_arrives(
     said = cause(found, None, "fp16")
     assert "first departs at ReduceSum" in said
     assert "up to 3.6e+05, which fp16 can't hold" in said
+
+
+def test_a_value_told_in_another_form_is_no_cause_and_what_overflows_comes_before_what_was_rounded(
+    graph_of: Callable[..., OnnxGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.full((1, 4), 300.0, np.float32)
+    text = "agraph (float[1,4] x) => (float[1] y) { s = Mul(x, x) z = Abs(s) w = Relu(z) y = ReduceSum(w) }"
+    graph = graph_of(text, {"x": x})
+    # s: as integers of a table; z: right; w: rounded badly; y: too large for fp16.
+    values = {"s": x, "z": x * x, "w": x * x * 1.01, "y": np.array([np.inf], np.float32)}
+    found = located(graph, Inside(values=values, how="the tool"), tmp_path / "run", monkeypatch)
+    assert (found.op, found.compared) == ("ReduceSum", 4)
+    rounded = {**values, "y": np.array([363600.0], np.float32)}
+    found = located(graph, Inside(values=rounded, how="the tool"), tmp_path / "again", monkeypatch)
+    assert found.op == "Relu"
+
+
+def test_values_that_end_in_worse_outputs_than_the_artifacts_own_are_not_believed(
+    graph_of: Callable[..., OnnxGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = graph_of(SQUARES, {"x": np.ones((1, 4), np.float32)})
+    values = {"s": np.full((1, 4), 4.0, np.float32), "y": np.array([16.0], np.float32)}
+    with pytest.raises(CompileFailed, match=r"outputs are off by 3, and the artifact's own by 0.01") as failed:
+        located(graph, Inside(values=values, how="the tool"), tmp_path / "run", monkeypatch, worst=0.01)
+    assert failed.value.code == "CNV-7341"
 
 
 def test_values_that_are_not_told_leave_the_verdict_alone(
