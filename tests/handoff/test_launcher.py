@@ -9,8 +9,9 @@ import msgspec
 import pytest
 from handoff_kit import Machine
 
+from convert.backends.asking import launcher_fault
 from convert.errors import UsageError
-from convert.launcher import launched, parse_launcher
+from convert.launcher import check_launcher, launched, parse_launcher
 
 FOLDER = Path("/work/a b")
 ARGV = ["atc", "--input_shape=x:1,3;y:2", "--output=out/model"]
@@ -41,6 +42,49 @@ def test_an_open_quote_is_refused() -> None:
     with pytest.raises(UsageError) as refusal:
         parse_launcher("ssh build7 'cd {folder}")
     assert refusal.value.code == "CNV-2311"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("nonsense {…", "CNV-2311"),
+        ("env {fold}", "CNV-2311"),
+        ("srunn -p npu", "CNV-2313"),
+        ("/nowhere/enter {folder}", "CNV-2313"),
+    ],
+)
+def test_what_is_no_launcher_is_refused_by_name_before_anything_runs(text: str, code: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        check_launcher(text)
+    assert (refusal.value.code, text in refusal.value.message) == (code, True)
+
+
+@pytest.mark.parametrize("text", ["", "env", 'sh -c "cd ${HOME} && {command}"', "env --format {{.ID}} -w {folder}"])
+def test_places_of_shells_and_templates_are_no_places_of_ours(text: str) -> None:
+    check_launcher(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("env", ""),
+        ('sh -c "cd {folder} && {command}"', ""),
+        ("false", "exit code 1"),
+        ("echo", "ran nothing: sh -c"),
+        ('sh -c "echo no route to host; exit 255"', "exit code 255: no route to host"),
+    ],
+)
+def test_a_launcher_must_come_back_with_the_result_of_a_sum(text: str, said: str) -> None:
+    fault = launcher_fault(parse_launcher(text))
+    assert (bool(fault), said in fault) == (bool(said), True)
+
+
+def test_a_launcher_that_starts_nothing_is_named_instead_of_a_compiler_that_failed(machine: Machine, mlp: Path) -> None:
+    machine.settings = msgspec.structs.replace(machine.settings, launcher="false")
+    for target in ("openvino-cpu", "L20"):
+        ended = machine.convert(mlp, target)
+        assert (ended.status, ended.exit_code) == ("handoff", 6)
+        assert ended.error is not None and "the launcher `false` does not work" in ended.error["message"]
 
 
 def entering(folder: Path, name: str, cann: dict[str, str], body: str) -> Path:

@@ -1,4 +1,4 @@
-"""Several targets in one run: each that passes is kept, whatever becomes of the others, and they come out as one version."""
+"""Several targets in one run: each that passes is kept, whatever becomes of the others; it is one version."""
 
 from __future__ import annotations
 

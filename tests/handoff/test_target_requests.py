@@ -21,6 +21,7 @@ from convert.target_options import (
     part_of,
     same_version,
     soc_asked,
+    version_asked,
 )
 from convert.values import LoadOptions
 from op_registry.targets import find_target
@@ -60,6 +61,39 @@ def test_what_means_nothing_is_refused(targets: tuple[str, ...], options: dict[s
     with pytest.raises(UsageError) as refusal:
         check_request(request(*targets, **options), [find_target(name) for name in targets])
     assert refusal.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("target", "refused", "taken"),
+    [
+        ("Ascend910B3", ("1.0", "10.0"), ("5.1", "8.1.RC1", "9.3")),
+        ("MLU370-X4", ("0.12", "2.0"), ("0.13", "1.9")),
+        ("MI210", ("2.1", "99.1"), ("2.2", "rocm-6.2", "2.20")),
+        ("K100", ("3.9", "25.04"), ("4.0", "4.2")),
+        ("A100", ("8.2", "12.0"), ("8.4.1", "11.3")),
+        ("BI-V150", ("0.9", "2.0"), ("1.0", "1.4")),
+        ("openvino-cpu", ("2025.4", "2027.0"), ("2026.5",)),
+        ("BM1684X", ("1.2", "2.0"), ("1.30.2",)),
+        ("RK3588", ("1.6", "3.0"), ("2.5.0",)),
+        ("HTP-V75", ("1.9", "3.0"), ("2.7.0",)),
+    ],
+)
+def test_a_toolchain_version_far_from_what_is_known_is_refused_in_the_same_words_everywhere(
+    target: str, refused: tuple[str, ...], taken: tuple[str, ...]
+) -> None:
+    for version in refused:
+        with pytest.raises(UsageError, match=r"is not known here \(known: ") as refusal:
+            check_request(request(target, toolchain_version=version), [find_target(target)])
+        assert refusal.value.code == "CNV-2308"
+    for version in taken:
+        check_request(request(target, toolchain_version=version), [find_target(target)])
+        assert version_asked(find_target(target), request(target, toolchain_version=version)) == version
+
+
+def test_a_toolchain_version_means_only_the_targets_that_have_it() -> None:
+    both = request("MI210", "A100", toolchain_version="10.9")
+    check_request(both, [find_target("MI210"), find_target("A100")])
+    assert (version_asked(find_target("MI210"), both), version_asked(find_target("A100"), both)) == ("", "10.9")
 
 
 def test_what_one_of_several_targets_takes_is_taken() -> None:
