@@ -18,7 +18,7 @@ from typing import IO
 
 import msgspec
 
-from artifacts.digest import CHUNK, Digest
+from artifacts.digest import CHUNK, Digest, open_regular
 from artifacts.durable import fsync_folder, temporary_path, writing
 from artifacts.errors import RegistryError
 from artifacts.layout import EMPTY_INDEX, LAYOUT_TEXT, Layout, LayoutRef, index_refs, parse_index_file
@@ -141,7 +141,7 @@ def archive_name(path: Path) -> str:
 @contextmanager
 def _open_tar(path: Path) -> Iterator[tarfile.TarFile]:
     try:
-        with tarfile.open(path, mode="r:") as tar:
+        with io.BufferedReader(open_regular(path)) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             yield tar
     except (tarfile.TarError, EOFError) as error:
         raise _bad(path, str(error) or "it is no tar") from error

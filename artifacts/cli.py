@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from artifacts.errors import ModelConvertError, disk_full, path_unusable
+from artifacts.errors import ModelConvertError, disk_full, not_utf8, path_unusable
 from op_registry.errors import RegistryDataError
 
 INTERRUPTED = 130
@@ -123,6 +123,8 @@ def run_boundary(group: click.Command, argv: Sequence[str], *, prog: str, usage_
     except Exception as error:
         if isinstance(error, OSError) and (unusable := path_unusable(error)):
             return _fail(unusable.as_json(), as_json)
+        if isinstance(error, UnicodeEncodeError) and (refused := not_utf8(argv)):
+            return _fail(refused.as_json(), as_json)
         full = disk_full(error, "writing the result") if isinstance(error, OSError) else None
         if full is not None:
             with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import re
-
+from collections.abc import Iterable
 
 UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line breaks, what turns the direction of a text, and halves of surrogate pairs."""
@@ -77,6 +77,18 @@ def disk_full(error: OSError, doing: str) -> ResourceLimit | None:
 
 
 UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def not_utf8(texts: Iterable[str]) -> UsageError | None:
+    """The error for the first text whose bytes were no UTF-8, as a path may be; None where all are."""
+    for text in texts:
+        if not text.isprintable() and any(0xDC80 <= ord(char) <= 0xDCFF for char in text):
+            return UsageError(
+                "CNV-2063",
+                f"the path {text.encode(errors='surrogateescape')!r} is not UTF-8",
+                hint="rename the file, or run with a UTF-8 locale (LC_ALL=C.UTF-8)",
+            )
+    return None
 
 
 def path_unusable(error: OSError) -> UsageError | None:

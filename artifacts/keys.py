@@ -14,6 +14,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from artifacts.digest import read_start
 from artifacts.errors import UsageError
 
 PASSWORD_VARIABLE = "CONVERT_KEY_PASSWORD"
@@ -165,8 +166,7 @@ def trust_folder() -> Path:
 
 def _read_pem(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
-            return stream.read(MAX_PEM)
+        return read_start(path, MAX_PEM)
     except OSError as error:
         raise _bad_key(path, error.strerror or str(error)) from error
 

@@ -96,7 +96,9 @@ class Registry:
 
     def models(self) -> tuple[str, ...]:
         """The names of all models, sorted."""
-        if not os.path.lexists(self.root):
+        try:
+            self.root.lstat()
+        except FileNotFoundError:
             return ()
         with reading(f"listing {self.root}"):
             return tuple(sorted(_models(self.root, "")))
@@ -205,7 +207,7 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
     """The type of the file system that a path lies on, as Linux names it; empty where that can't be told."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
-        place = path.resolve()
+        place = Path(os.path.realpath(path))  # of a link in a circle too
     except OSError:
         return ""
     best, kind = -1, ""

@@ -35,6 +35,9 @@ T = TypeVar("T")
 Progress = Callable[[str], None]
 LIBRARIES = ("numpy", "onnx", "onnxruntime")
 TUNABLES = "GLIBC_TUNABLES"
+ROOT = Path(__file__).resolve().parent.parent
+START = "import sys; sys.path.append(sys.argv.pop(1)); from convert.worker import main; main()"
+"""How the host starts: never with the current folder before all else (``-P``), where a stranger's ``numpy.py`` may lie."""
 DISK_EVERY = 1.0
 """Seconds between two looks at what a worker wrote."""
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
@@ -233,7 +236,7 @@ class StageHost:
             self._temporary = TemporaryFolder("w")
             places = {"TMPDIR": str(self._temporary.path), MACHINE_TMP: str(machine_tmp())}
             self._process = start(
-                [sys.executable, "-m", "convert.worker", str(theirs.fileno()), *self._preload],
+                [sys.executable, "-P", "-c", START, str(ROOT), str(theirs.fileno()), *self._preload],
                 log=self._log,
                 environment={TUNABLES: HUGE_PAGES, **os.environ, **places},
                 pass_fds=(theirs.fileno(),),
@@ -251,7 +254,11 @@ class StageHost:
                 while (pid := self._next("pid")) is None:
                     pass
             except (BrokenPipeError, ConnectionResetError) as error:
+                ours.close()
                 raise WorkerDied(-1, self.log_tail()) from error
+            except WorkerDied:
+                ours.close()
+                raise
             finally:
                 theirs.close()
             return Worker(self, ours, pid)

@@ -20,6 +20,8 @@ KEPT_FREE = 1 << 30
 """Disk that stages leave to others, unless told otherwise."""
 MAX_BYTES = 4 << 20
 """A larger ``convert.toml`` isn't one."""
+LONGEST = 1e9
+"""Seconds that a limit may say at most: some thirty years, and no infinity."""
 
 
 def _xdg(variable: str, fallback: str) -> str:
@@ -41,9 +43,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Targets converted side by side."""
     compilers: Annotated[int, msgspec.Meta(ge=1)] = 2
     """Vendor compilers that run at once on this machine."""
-    timeout: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
+    timeout: Annotated[float, msgspec.Meta(ge=0, le=LONGEST)] = 3600.0
     """Seconds that one stage may take; 0 for no limit."""
-    simplify_timeout: Annotated[float, msgspec.Meta(ge=0)] = 600.0
+    simplify_timeout: Annotated[float, msgspec.Meta(ge=0, le=LONGEST)] = 600.0
     """Seconds for the simplifier, after which the graph is kept as it is."""
     memory: str = ""
     """Resident memory that one stage may use, such as ``8GB``; empty: 90 % of this machine's."""

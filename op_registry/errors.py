@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 
-
 UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What a message never holds, whatever a file is called: control characters, line breaks, halves of surrogates."""
 

@@ -61,6 +61,10 @@ def learn(path: Path, *, vendor: str = "", version: str = "", target: Target | N
     """
     if path.is_dir():
         return _from_cann(path, version)
+    if path.exists() and not path.is_file():
+        raise UnreadableSource(
+            "CNV-2506", f"{path} can't be read: it is a pipe or a device", hint="give a file or a toolkit's folder"
+        )
     text = _text_of(path)
     if text.lstrip().startswith(("{", "[")):
         return _from_report(path, text, _version("ascend", version, path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ import msgspec
 
 from artifacts.render import print_table
 from artifacts.scratch import temporary_folder
+from convert.commands.options import require_utf8
 from convert.errors import ExportError, UsageError
 from convert.host import Limits, StageHost, WorkerDied
 from convert.rewrites import RULES, load_rule
@@ -74,13 +76,14 @@ def lint(model: Path, as_json: bool) -> int:
 
 
 def _check_out(model: Path, out: Path) -> None:
-    if out.resolve() == model.resolve():
+    if os.path.realpath(out) == os.path.realpath(model):
         raise UsageError("CNV-2010", f"--out {out} is the model itself", hint="write to another file")
     if not out.parent.is_dir():
         raise UsageError("CNV-2010", f"the folder of --out {out} is not there", hint="make the folder first")
 
 
 def _call(function: str, kind: type[T], *args: Any) -> T:
+    require_utf8(*(arg for arg in args if isinstance(arg, str)))
     with temporary_folder("convert-graph") as folder, StageHost(Path(folder) / "log") as host:
         try:
             with host.worker() as worker:

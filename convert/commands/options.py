@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from artifacts.errors import UsageError
+from artifacts.errors import UsageError, not_utf8
 from convert.request import Request
 from convert.values import ExportOptions, LoadOptions
 
@@ -76,15 +76,15 @@ def add_options(*groups: tuple[Callable[[F], F], ...]) -> Callable[[F], F]:
     return decorate
 
 
+def require_utf8(*paths: str) -> None:
+    """Refuse a path whose bytes are no UTF-8 (CNV-2063): no document of this program could name it."""
+    if refused := not_utf8(paths):
+        raise refused
+
+
 def load_options(model: str, given: dict[str, Any]) -> LoadOptions:
     """The loading part of a request, paths made absolute. Raises :class:`UsageError` (CNV-2063)."""
-    for text in (model, given["samples"] or "", given["calibration"] or "", given["factory"] or ""):
-        if not text.isprintable() and any(0xDC80 <= ord(char) <= 0xDCFF for char in text):
-            raise UsageError(
-                "CNV-2063",
-                f"the path {text.encode(errors='surrogateescape')!r} is not UTF-8",
-                hint="rename the file, or run with a UTF-8 locale (LC_ALL=C.UTF-8)",
-            )
+    require_utf8(model, given["samples"] or "", given["calibration"] or "", given["factory"] or "")
     return LoadOptions(
         path=str(Path(model).absolute()),
         inputs=given["inputs"],

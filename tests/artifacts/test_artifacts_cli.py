@@ -54,6 +54,24 @@ def test_list_of_an_empty_registry_says_so(tmp_path, capsys):
     assert "no model in" in capsys.readouterr().out
 
 
+def test_a_registry_that_is_no_folder_is_an_error_and_not_empty(tmp_path, monkeypatch, capsys):
+    (tmp_path / "one").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(tmp_path / "one")
+    (tmp_path / "file").write_text("no registry")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for name in ("one", "file", "dangling"):
+        monkeypatch.setenv("CONVERT_REGISTRY", str(tmp_path / name))
+        code, document = run_json(capsys, "list")
+        assert (code, document["error"]["code"]) == (9, "CNV-9004")
+
+
+@pytest.mark.parametrize(
+    "words", [("pull", "m", "--target", ""), ("list", "--registry", ""), ("seal", "m", "1", "--reason", "")]
+)
+def test_an_empty_option_is_refused_instead_of_left_out(words, capsys):
+    assert run(*words) == 2
+
+
 def test_list_names_a_damaged_model_beside_the_others(root, tmp_path, capsys):
     publish(root, make_request(tmp_path / "a", name="other"))
     (root / "net/index.json").write_text("{")

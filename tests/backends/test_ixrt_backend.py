@@ -205,3 +205,13 @@ def test_int8_is_quantized_from_the_samples(convert, tmp_path):
     code, document = convert("--precision", "int8", "--no-publish", "--samples", str(tmp_path / "samples.npz"))
     assert code in (0, 8), document
     assert document["targets"][0]["validation"]["ran_on"] == "device"
+
+
+def test_bench_has_the_runtimes_clock_and_what_ixrtexec_says(convert, capsys):
+    _, document = convert("--no-publish")
+    argv = ["bench", document["targets"][0]["folder"], "--runs", "3", "--warmup", "1", "--json"]
+    code = run_boundary(cli, argv, prog="convert", usage_code="CNV-2000")
+    said = json.loads(capsys.readouterr().out)
+    assert (code, said["speed"]["clock"], said["vendor"]["tool"], said["vendor"]["per_second"]) == (
+        0, "runtime", "ixrtexec", 10.0,
+    )  # fmt: skip

@@ -189,3 +189,15 @@ def test_outputs_are_read_by_name_with_bare_nan_and_inf_in_the_graphs_dtypes():
     assert (s.shape, s.dtype, int(s)) == ((), np.int64, 7)
     with pytest.raises(CompileFailed, match="3 outputs, and the graph has 1"):
         read_outputs(text, specs[:1])
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.15.1", "11.0.0"])
+def test_bench_shows_what_trtexec_says_of_many_runs(convert, tmp_path, capsys, version):
+    code, document = convert("--no-publish", version=version)
+    assert code == 0, document
+    argv = ["bench", document["targets"][0]["folder"], "--runs", "3", "--warmup", "1", "--json"]
+    code = run_boundary(cli, argv, prog="convert", usage_code="CNV-2000")
+    said = json.loads(capsys.readouterr().out)
+    assert (code, said["vendor"]["tool"], said["vendor"]["p50"], said["vendor"]["per_second"]) == (
+        0, "trtexec", 1.2, 812.4,
+    )  # fmt: skip

@@ -88,6 +88,18 @@ def test_a_worker_is_the_first_to_go_and_dumps_no_core(host: StageHost) -> None:
     assert told["own"] != told["shared"] == tempfile.gettempdir()
 
 
+def test_modules_of_the_current_folder_are_not_taken_for_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who converts in a folder that a stranger packed runs nothing of it."""
+    for name in ("numpy", "onnx", "convert", "json"):
+        (tmp_path / f"{name}.py").write_text("import os; os._exit(7)")
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.chdir(tmp_path)
+    with StageHost(tmp_path / "log", preload=("numpy", "onnx")) as host, host.worker() as worker:
+        assert msgspec.json.decode(worker.call("stage_functions:double", 2, "/x").value)["number"] == 4
+
+
 def test_temporary_files_go_with_the_host(own_tmp: Path) -> None:
     environment = pytest.MonkeyPatch()
     environment.setenv("PYTHONPATH", os.pathsep.join([str(HERE), str(HERE.parent.parent)]))

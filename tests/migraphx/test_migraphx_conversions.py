@@ -238,8 +238,22 @@ print(json.dumps([ended.returncode, told["error"]["code"], resource.getrusage(re
 def test_a_flood_of_output_costs_a_conversion_no_memory(machine, tiny: Path, tmp_path: Path, places, size: int) -> None:
     def run(fault: str) -> tuple[int, str, int]:
         machine(fault=fault)
-        words = [sys.executable, "-c", PEAKS, str(tiny), "--target", "migraphx-ref", "--quiet", "--json", "--no-publish"]
-        own = {"CONVERT_CACHE_DIR": str(places / "cache"), "CONVERT_OUT": str(tmp_path / "out"), "PYTHONPATH": str(ROOT)}
+        words = [
+            sys.executable,
+            "-c",
+            PEAKS,
+            str(tiny),
+            "--target",
+            "migraphx-ref",
+            "--quiet",
+            "--json",
+            "--no-publish",
+        ]
+        own = {
+            "CONVERT_CACHE_DIR": str(places / "cache"),
+            "CONVERT_OUT": str(tmp_path / "out"),
+            "PYTHONPATH": str(ROOT),
+        }
         environment = {**os.environ, **own, "MIGRAPHX_DOUBLE_FLOOD": str(size)}
         ended = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
         return tuple(json.loads(ended.stdout))
@@ -251,6 +265,39 @@ def test_a_flood_of_output_costs_a_conversion_no_memory(machine, tiny: Path, tmp
     log = tmp_path / "out" / "tiny" / "migraphx-ref" / "failed" / "compile.log"
     assert log.stat().st_size < 6 << 20
     assert b"bytes left out" in log.read_bytes() and b"bad_alloc" in log.read_bytes()[-2000:]
+
+
+def test_a_scalar_input_stays_a_scalar(machine, tmp_path: Path) -> None:
+    machine()
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[2, 8] x, float s) => (float[2, 8] y) { y = Mul (x, s) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    np.savez(tmp_path / "000.npz", x=np.ones((2, 8), np.float32), s=np.array(3, np.float32))
+    driver = ["migraphx-driver", "compile", "model.onnx", "--ref", "--binary", "-o", "model.mxr"]
+    subprocess.run(driver, cwd=tmp_path, check=True, capture_output=True)
+    samples = [["000.npz", "out/0.npz"]]
+    job = {"artifact": "model.mxr", "samples": samples, "host": True, "reshape": False}
+    (tmp_path / "migraphx_run.json").write_text(json.dumps(job))
+    script = ROOT / "convert" / "backends" / "migraphx" / "child_run.py"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "opt" / "lib")}
+    ended = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    with np.load(tmp_path / "out" / "0.npz") as stored:
+        assert np.allclose(stored["0"], 3)
+
+
+@pytest.mark.parametrize("version", ["2.8.0", "2.15.0", "2.16.0"])
+def test_the_drivers_own_timing_stands_beside_ours(machine, stage, tmp_path: Path, version: str) -> None:
+    machine(version, arch="gfx90a")
+    graph, artifact = stage("gfx90a", "fp16")
+    (tmp_path / "run").mkdir()
+    request = RunRequest(artifact=artifact, graph=graph, folder=tmp_path / "run")
+    told = BACKEND.timing(request, {}, runner_for(60, tmp_path / "run"), warmup=1, runs=20)
+    assert told is not None and (told.tool, told.runs, told.per_second) == ("migraphx-driver perf", 20, 123.4)
+    machine(version, arch="gfx942")
+    assert BACKEND.timing(request, {}, runner_for(60, tmp_path / "run"), warmup=1, runs=20) is None
 
 
 def test_dtk_runs_samples_that_grow_and_shrink_up_to_what_it_was_built_for(machine, stage, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from convert.__main__ import main
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
     monkeypatch.setenv("CONVERT_OPS_OVERLAY", str(tmp_path / "overlay.csv"))
+    # A worker is a process of its own, and finds the program from any folder.
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     monkeypatch.chdir(tmp_path)
 
     def call(*argv: str) -> tuple[int, str, str]:

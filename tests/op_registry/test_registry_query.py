@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 from op_registry import render
 from op_registry.errors import UnknownOperator, UnknownTarget
+from op_registry.overlay import SiteRow
 from op_registry.query import diff_ops, list_ops, parse_side, show_op
 from op_registry.support import installed_onnxruntime
 from op_registry.survey import OUTCOMES, coverage, matrix, without_members
@@ -167,3 +168,20 @@ def test_asking_without_a_graph_imports_no_onnx() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert json.loads(run.stdout) == []
+
+
+def test_a_sites_own_rows_come_first_in_what_is_shown_and_compared():
+    lines = tuple(
+        SiteRow(
+            vendor="amd", versions=versions, arch=arch, domain="", op=op, opsets="*", state="refused", note=note,
+            source="our own card",
+        )
+        for versions, arch, op, note in ((">=2.15", "", "Conv", "slow here"), ("", "gfx90a", "OurOwn", ""))
+    )  # fmt: skip
+    (view,) = [v for v in show_op("Conv", site=lines).vendors if v.vendor == "amd"]
+    assert [(e.state, e.grade, e.note) for e in view.entries if e.grade == "site"] == [("refused", "site", "slow here")]
+    (view,) = [v for v in show_op("ourown", site=lines).vendors if v.vendor == "amd"]
+    assert [(e.state, e.note) for e in view.entries] == [("refused", "gfx90a only")]
+    bare = diff_ops(parse_side("amd@2.14"), parse_side("amd@2.15"))
+    told = diff_ops(parse_side("amd@2.14"), parse_side("amd@2.15"), site=lines)
+    assert "Conv" in {c.op for c in told.changes} - {c.op for c in bare.changes}
