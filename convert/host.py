@@ -37,7 +37,7 @@ LIBRARIES = ("numpy", "onnx", "onnxruntime")
 TUNABLES = "GLIBC_TUNABLES"
 ROOT = Path(__file__).resolve().parent.parent
 START = "import sys; sys.path.append(sys.argv.pop(1)); from convert.worker import main; main()"
-"""How the host starts: never with the current folder before all else (``-P``), where a stranger's ``numpy.py`` may lie."""
+"""How the host starts: never with the current folder first (``-P``), where a stranger's ``numpy.py`` may lie."""
 DISK_EVERY = 1.0
 """Seconds between two looks at what a worker wrote."""
 HUGE_PAGES = "glibc.malloc.hugetlb=1"

@@ -1,7 +1,7 @@
 """What trtexec says of an engine's speed: its summary of many runs, copies to and from the card included.
 
-Its own lines are read (NVIDIA/TensorRT samples/common/sampleReporting.cpp): ``Throughput: 812.4 qps`` and ``Latency: min =
-1.1 ms, max = 1.9 ms, mean = 1.2 ms, median = 1.2 ms, percentile(90%) = …``.
+Its own lines are read (NVIDIA/TensorRT samples/common/sampleReporting.cpp): ``Throughput: 812.4 qps`` and
+``Latency: min = 1.1 ms, max = 1.9 ms, mean = 1.2 ms, median = 1.2 ms, percentile(90%) = …``.
 """
 
 from __future__ import annotations
