@@ -26,7 +26,7 @@ CODES = 256
 """Different error codes of one log that are looked at, the first ones."""
 NAMED = 64
 CODE = re.compile(r"(?<![A-Za-z0-9])(?:E[A-Z0-9]\d{4}|W\d{5})(?![A-Za-z0-9])")
-CONTROL = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 TROUBLE = re.compile(
     r"(?i)\b(?:error|fail\w{0,4}|fatal|exception|abort\w{0,3}|invalid|unsupported|cannot|can't)\b|\[[EF]\]"
 )
