@@ -143,7 +143,9 @@ def run_session(session: InferenceSession, feeds: Mapping[str, Array]) -> list[A
     try:
         answer = _run_special(session, checked) if special else session.run(None, checked)
     except ERRORS as error:
-        raise SessionFailed("run", clean_line(str(error))) from error
+        # ONNX Runtime's own words where its allocator gets nothing.
+        kind: Kind = "memory" if "Failed to allocate memory" in str(error) else "run"
+        raise SessionFailed(kind, clean_line(str(error))) from error
     except MemoryError as error:
         raise SessionFailed("memory", "not enough memory to run the model") from error
     odd = [node.name for node, value in zip(outputs, answer, strict=True) if not isinstance(value, np.ndarray)]

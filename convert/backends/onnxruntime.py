@@ -28,7 +28,7 @@ from convert.backends.base import (
 from convert.backends.options import check_options, check_precision, choice
 from convert.backends.pairs import check_ranges, require_pairs
 from convert.backends.recipe import Recipe
-from convert.errors import CompileFailed, UsageError
+from convert.errors import CompileFailed, ResourceLimit, UsageError
 from convert.installed import installed
 from convert.values import CompileOptions, Note, OnnxGraph, Plan, Precision
 from op_registry.targets import find_target
@@ -60,6 +60,12 @@ def _outputs(model: Path, feeds: Feeds, settings: SessionSettings, target: str) 
     try:
         yield from stream_samples(model, feeds, settings)
     except SessionFailed as failure:
+        if failure.kind == "memory":
+            raise ResourceLimit(
+                "CNV-1002",
+                f"running the artifact for {target} takes more memory than it may have: {failure}",
+                hint="raise the setting `memory` (CONVERT_MEMORY), give smaller samples, or use a larger machine",
+            ) from failure
         raise CompileFailed(
             "CNV-7005",
             f"the artifact for {target} does not run: {failure}",

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from artifacts.errors import ModelConvertError
+from artifacts.errors import ModelConvertError, disk_full
 from convert.errors import LoadError, UsageError
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -69,6 +69,8 @@ class Guarded:
             return
         if isinstance(error, MemoryError):
             return
+        if isinstance(error, OSError) and (full := disk_full(error, "the model's own code was writing")):
+            raise full from error
         raise self._error(self._code, f"{self._doing}: {one_line(error)}", hint=self._hint) from error
 
 

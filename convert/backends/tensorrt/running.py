@@ -89,7 +89,7 @@ def _outputs(
         argv = (
             program,
             f"--loadEngine={engine}",
-            f"--loadInputs={','.join(f'{quoted(name)}:{file}' for name, file in files)}",
+            *input_words(files),
             *shape_words(request.graph, sample),
             f"--exportOutput={EXPORTED}",
             *("--iterations=1", "--duration=0", "--warmUp=0", "--avgRuns=1"),
@@ -133,6 +133,12 @@ def write_inputs(graph: OnnxGraph, sample: Mapping[str, Array], folder: Path) ->
         np.ascontiguousarray(sample[spec.name]).tofile(folder / name)
         files.append((spec.name, name))
     return files
+
+
+def input_words(files: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The option that names the inputs' files; none for an engine without inputs."""
+    named = ",".join(f"{quoted(name)}:{file}" for name, file in files)
+    return (f"--loadInputs={named}",) if named else ()
 
 
 def shape_words(graph: OnnxGraph, sample: Mapping[str, Array]) -> tuple[str, ...]:

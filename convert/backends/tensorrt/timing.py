@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING
 
 from convert.backends.base import Missing, Runner, RunRequest, Timing
 from convert.backends.tensorrt.flags import release_of
-from convert.backends.tensorrt.plan import PROGRAM, TYPED, quoted
+from convert.backends.tensorrt.plan import PROGRAM, TYPED
 from convert.backends.tensorrt.probe import probe
-from convert.backends.tensorrt.running import plan_version, shape_words, static_plugins, unfit, write_inputs
+from convert.backends.tensorrt.running import (
+    input_words,
+    plan_version,
+    shape_words,
+    static_plugins,
+    unfit,
+    write_inputs,
+)
 from op_registry.targets import find_target
 
 if TYPE_CHECKING:
@@ -44,7 +51,7 @@ def time_engine(request: RunRequest, feed: Mapping[str, Array], runner: Runner, 
     argv = (
         toolchain.details.get("program", PROGRAM),
         f"--loadEngine={engine}",
-        f"--loadInputs={','.join(f'{quoted(name)}:{file}' for name, file in files)}",
+        *input_words(files),
         *shape_words(request.graph, feed),
         *(f"--iterations={runs}", "--duration=0", f"--warmUp={WARM_UP}"),
         *(AS_BEFORE if release_of(toolchain.version) >= TYPED else ()),

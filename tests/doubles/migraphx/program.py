@@ -216,7 +216,7 @@ def evaluate(program, arrays):
     outputs = session.run(None, feeds)
     wrong = 2 if fault() == "wrong" else 1
     return [
-        _rounded(np.asarray(out), [p for p in header["precisions"] if p != "int8"], None) * wrong
+        _rounded(np.atleast_1d(out), [p for p in header["precisions"] if p != "int8"], None) * wrong
         if out.dtype == np.float32
         else out
         for out in outputs
