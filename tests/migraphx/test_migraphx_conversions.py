@@ -74,7 +74,9 @@ def test_the_reference_target_is_compiled_run_and_published_as_a_simulator(machi
         path.read_bytes() for path in (tmp_path / "registry").rglob("blobs/sha256/*") if path.stat().st_size < 1 << 20
     ]
     manifest = next(json.loads(blob) for blob in blobs if b'"chain"' in blob and blob.startswith(b"{"))
-    assert manifest["support"]["adapted"] == [{"lowered": {"from": 18, "to": 17}}]
+    (adapted,) = manifest["support"]["adapted"]
+    assert (adapted["rewrite"], adapted["nodes"]) == ("mish-to-softplus", ["act"])
+    assert adapted["evidence"]["max_abs_below"] == 0.0
 
 
 def test_a_card_is_compiled_for_where_it_is_and_published_as_a_device(machine, tiny: Path, convert) -> None:
