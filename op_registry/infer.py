@@ -28,7 +28,8 @@ def output_plan(domain: str, op: str, opset: int) -> Plan:
 
     try:
         schema = defs.get_schema(op, opset, "" if domain in MAIN_DOMAINS else domain)
-    except defs.SchemaError:
+    except (defs.SchemaError, TypeError):
+        # TypeError: an opset beyond what any operator set counts to.
         return ()
     fixed = {item.type_param_str: list(item.allowed_type_strs) for item in schema.type_constraints}
     plan: list[tuple[int, str]] = []

@@ -77,8 +77,12 @@ def unsound(model: ModelProto) -> Iterator[str]:
 
 def unreadable(model: ModelProto) -> str:
     """Why nothing else can be told of a model: a name that is no text, or an opset that is no version; else empty."""
-    if any(not _is_text(entry.domain) or not 0 <= entry.version <= MAX_OPSET for entry in model.opset_import):
+    imports = [*model.opset_import, *(entry for function in model.functions for entry in function.opset_import)]
+    if any(not _is_text(entry.domain) or not 0 <= entry.version <= MAX_OPSET for entry in imports):
         return "it imports an opset that is none"
+    told = (model.producer_name, model.producer_version, model.domain, model.doc_string)
+    if not all(map(_is_text, (*told, *(text for entry in model.metadata_props for text in (entry.key, entry.value))))):
+        return "what it says of itself is no text"
     nodes = [node for function in model.functions for node in function.node]
     for function in model.functions:
         texts = (function.name, function.domain, function.overload, *function.input, *function.output)
@@ -100,9 +104,9 @@ def unreadable(model: ModelProto) -> str:
 
 
 def _texts_of(graph: GraphProto) -> Iterator[str | bytes]:
-    yield graph.name
+    yield from (graph.name, graph.doc_string)
     for info in (*graph.input, *graph.output, *graph.value_info):
-        yield info.name
+        yield from (info.name, info.doc_string)
         if info.type.HasField("tensor_type"):
             yield from (dim.dim_param for dim in info.type.tensor_type.shape.dim)
     yield from (tensor.name for tensor in graph.initializer)
@@ -110,7 +114,7 @@ def _texts_of(graph: GraphProto) -> Iterator[str | bytes]:
 
 
 def _texts_of_node(node: NodeProto) -> Iterator[str | bytes]:
-    yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
+    yield from (node.op_type, node.domain, node.name, node.doc_string, node.overload, *node.input, *node.output)
     for attribute in node.attribute:
         yield from (attribute.name, attribute.ref_attr_name)
         if attribute.HasField("t"):
