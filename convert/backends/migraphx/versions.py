@@ -156,8 +156,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 def dialect_of(version: str, *, fork: bool = False) -> Dialect:
     """The dialect of a version text: ``2.15.0``, ``rocm-7.2``, ``4.0``. Anything without a number is taken as assumed.
 
-    A driver older than 2.2 is spoken to as 2.2, one that is newer than 2.16 as 2.16, and a plan says so: what is known
-    holds for as long as its flags are not taken away.
+    A driver newer than 2.16 gets the flags of 2.16, which hold for as long as none is taken away; the version of its
+    files is not known (0). One older than 2.2 is refused before it is asked for anything.
     """
     text = version.strip().lower()
     if text.startswith("rocm"):
