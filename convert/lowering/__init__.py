@@ -34,6 +34,6 @@ def lower(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 
 def lint(model: onnx.ModelProto) -> tuple[Finding, ...]:
     """Everything that is wrong with a model, in one go, in the order of the graph. Reads no external data."""
-    from convert.lowering.lint import findings
+    from convert.lowering.linting import findings
 
     return findings(model)
