@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from fuzz_kit import REGRESSIONS, TARGETS, hold, load_target, regressions
+from fuzz_kit import HERE, REGRESSIONS, TARGETS, hold, load_target, regressions
 
 ROUNDS = {
     "loading": 400,
@@ -39,3 +43,21 @@ def test_what_was_found_stays_mended(name: str, title: str) -> None:
 
 def test_every_folder_of_regressions_is_one_of_a_target() -> None:
     assert {path.name for path in REGRESSIONS.iterdir()} <= set(TARGETS)
+
+
+@pytest.mark.parametrize("path", sorted((HERE / "native").iterdir()), ids=lambda path: path.name)
+def test_a_crash_in_a_library_ends_its_worker_alone(path: Path, tmp_path: Path) -> None:
+    """Files that end native code of onnx: the command says so and lives on."""
+    out = tmp_path / "x.onnx"
+    for words, exit_code in ((("graph", "lower", path, "--opset", "13", "--out", out), 4), (("matrix", path), 5)):
+        ended = subprocess.run(
+            [sys.executable, "-m", "convert", *map(str, words)],
+            cwd=HERE.parents[1],
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == exit_code, ended.stderr
+        assert "SIGSEGV" in ended.stderr
+        assert "Traceback" not in ended.stderr
