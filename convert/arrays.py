@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+
+from convert.loading.zips import DAMAGE
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MARK = "@"
@@ -49,8 +50,9 @@ def load_npz(path: Path) -> dict[str, Array]:
                 name, mark, dtype = key.rpartition(MARK)
                 extension = _extension_dtype(dtype) if mark else None
                 arrays[key if extension is None else name] = array if extension is None else array.view(extension)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        # RuntimeError: a member that is encrypted, or packed in a way that Python does not know.
+    except (OSError, ValueError):
+        raise
+    except DAMAGE as error:
         raise ValueError(f"it is no sound .npz: {error}") from error
     return arrays
 

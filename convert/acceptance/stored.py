@@ -17,6 +17,7 @@ import msgspec
 from artifacts.digest import canonical_json
 from convert.acceptance.values import StoredArtifact
 from convert.errors import UsageError
+from convert.loading.zips import DAMAGE
 from convert.validation_file import replace_file
 from convert.values import CompiledArtifact, OnnxGraph
 
@@ -128,7 +129,7 @@ def unpack_kept(path: Path, folder: Path) -> int:
                         (folder / part).mkdir(parents=True, exist_ok=True)
                         (folder / name).write_bytes(archive.read(infos[name]))
                 count += 1
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except DAMAGE as error:
         raise not_an_artifact(str(path), f"its samples can't be read: {error}") from error
     if not count:
         raise not_an_artifact(str(path), "it holds no samples")
@@ -140,5 +141,5 @@ def is_kept(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return f"{KEPT_FOLDERS[1]}/000.npz" in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
+    except DAMAGE:
         return False

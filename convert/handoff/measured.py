@@ -11,6 +11,7 @@ from convert.arrays import load_npz
 from convert.backends.base import Ran
 from convert.errors import UsageError
 from convert.evidence import MeasuredOutputs
+from convert.loading.zips import DAMAGE
 from convert.values import Note, OnnxGraph
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _outputs(graph: OnnxGraph, measured: MeasuredOutputs) -> Iterator[list[Array
         try:
             _check_size(measured.path(name), limit)
             arrays = load_npz(measured.path(name))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        except DAMAGE as error:
             raise unusable(f"{name}: {error}") from error
         yield in_order(arrays, wanted, name)
 

@@ -13,13 +13,12 @@ import io
 import json
 import re
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 from convert.errors import LoadError
 from convert.loading.pickles import MAX_PICKLE, SAFE, scan_pickle
-from convert.loading.zips import Archive, open_archive
+from convert.loading.zips import DAMAGE, Archive, open_archive
 from convert.values import ModelFile
 
 MAX_JSON = 512 << 20
@@ -104,7 +103,7 @@ def _globals_in(archive: Archive, name: str) -> tuple[str, ...]:
                     return ("an archive without data.pkl",)
                 data = inner.read(member)
         return scan_pickle(data).globals
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
+    except DAMAGE:
         return () if raw else ("a pickle that can't be read",)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from convert.arrays import Array, load_npz
 from convert.errors import UsageError
 from convert.loading.user_code import Guarded, import_callable, one_line
+from convert.loading.zips import DAMAGE
 from convert.values import DimRange, TensorSpec
 
 MAX_SAMPLES = 256
@@ -84,7 +85,7 @@ def read_file(path: Path) -> Given:
             raise ValueError("it expands to an absurd size")
         if any(info.filename.endswith(".npy") for info in infos):
             return Given(named=load_npz(path), source=path.name)
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except DAMAGE as error:
         raise unreadable(path, one_line(error)) from error
     return read_torch(path)
 

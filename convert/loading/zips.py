@@ -29,8 +29,9 @@ END = b"PK\x05\x06"
 END_SIZE = 22
 
 CHUNK = 1 << 20
-DAMAGE = (zipfile.BadZipFile, EOFError, struct.error, zlib.error, ValueError, NotImplementedError, OSError)
-"""What the zip reader raises on a damaged archive; an OSError (EINVAL) where a member begins before the file."""
+DAMAGE = (zipfile.BadZipFile, EOFError, struct.error, zlib.error, ValueError, RuntimeError, OSError)
+"""What the zip reader raises on a damaged archive: an OSError (EINVAL) where a member begins before the file, a
+RuntimeError where one is encrypted or packed in a way that Python does not know."""
 
 
 class Archive(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def read_dump(path: Path) -> list[Departure] | dict[str, Array]:
         if path.suffix == ".npz":
             return load_npz(path)
         text = path.read_text(encoding="utf-8-sig", errors="replace")
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError) as error:
         raise _unreadable(path, str(error).splitlines()[0][:200] or type(error).__name__) from error
     if "Run instruction:" in text:
         return list(_trace(text))

@@ -10,6 +10,7 @@ from artifacts.digest import sha256_file
 from convert.arrays import Array, load_npz
 from convert.compare import compare_outputs, fold
 from convert.errors import UsageError
+from convert.loading.zips import DAMAGE
 from convert.stages.diff_options import DiffOptions, DiffResult, Side
 from convert.stages.diff_report import pair_outputs, report_of, swapped
 from convert.user_metrics import load_metrics
@@ -42,7 +43,7 @@ def _holds_arrays(path: Path) -> bool:
                 return path.suffix == ".npz"
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except (OSError, zipfile.BadZipFile):
+    except DAMAGE:
         return path.suffix == ".npz"
     return bool(names) and all(name.endswith(".npy") for name in names)
 
@@ -62,7 +63,7 @@ def _compare_stored(left: Path, right: Path, metrics: Sequence[str]) -> DiffResu
 def _read(path: Path) -> dict[str, Array]:
     try:
         return load_npz(path)
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise UsageError(
             "CNV-2058",

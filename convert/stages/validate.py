@@ -7,7 +7,6 @@ device elsewhere, or the forecast, take the place of a run.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,7 +155,7 @@ class _Samples:
     def _read(self, name: str) -> dict[str, Any]:
         try:
             return load_npz(self.graph.path(name))
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError) as error:
             raise GateFailed(
                 "CNV-8061",
                 f"{name} of the graph can't be read: {error}",

@@ -13,7 +13,7 @@ from convert.backends.asking import launcher_fault
 from convert.errors import UsageError
 from convert.launcher import check_launcher, launched, parse_launcher
 
-FOLDER = Path("/work/a b")
+FOLDER = Path("/srv/a b")
 ARGV = ["atc", "--input_shape=x:1,3;y:2", "--output=out/model"]
 
 
@@ -23,10 +23,10 @@ ARGV = ["atc", "--input_shape=x:1,3;y:2", "--output=out/model"]
         ("", ARGV),
         ("srun -p npu", ["srun", "-p", "npu", *ARGV]),
         ("docker run -v {folder}:{folder} -w {folder} cann",
-         ["docker", "run", "-v", "/work/a b:/work/a b", "-w", "/work/a b", "cann", *ARGV]),
-        ("ssh build7", ["ssh", "build7", f"cd '/work/a b' && {shlex.join(ARGV)}"]),
+         ["docker", "run", "-v", "/srv/a b:/srv/a b", "-w", "/srv/a b", "cann", *ARGV]),
+        ("ssh build7", ["ssh", "build7", f"cd '/srv/a b' && {shlex.join(ARGV)}"]),
         ("ssh build7 'source env.sh && cd {folder} && {command}'",
-         ["ssh", "build7", f"source env.sh && cd '/work/a b' && {shlex.join(ARGV)}"]),
+         ["ssh", "build7", f"source env.sh && cd '/srv/a b' && {shlex.join(ARGV)}"]),
     ],
 )  # fmt: skip
 def test_a_launcher_is_put_before_the_command_with_its_places_filled_in(launcher: str, wanted: list[str]) -> None:

@@ -27,6 +27,7 @@ from convert.backends.base import MODEL_IN
 from convert.backends.children import calibration_names
 from convert.backends.preprocess import sized_inputs
 from convert.errors import UsageError
+from convert.loading.zips import DAMAGE
 from convert.values import CompileOptions, Note, OnnxGraph
 
 SCRIPT = "calibrate.sh"
@@ -181,7 +182,7 @@ def _copied(source: Path, name: str, wanted: tuple[str, tuple[int | str, ...]], 
                 return f"{name} lies in Fortran's order"
             with target.open("wb") as out:
                 shutil.copyfileobj(stream, out)
-    except (OSError, ValueError, KeyError, SyntaxError, zipfile.BadZipFile) as error:
+    except (*DAMAGE, KeyError, SyntaxError) as error:
         return f"{name} can't be read: {error}"
     return ""
 
