@@ -23,6 +23,7 @@ from convert.graphs import EXTERNAL_FROM, MODEL, read_model
 from convert.inline import MAPPED_FROM
 from convert.loading.torch_models import Call, OpenModel, to_array
 from convert.loading.user_code import one_line as plain_line
+from convert.torch_symbolics import mended_symbolics
 from convert.torch_weights import able, export_apart
 from convert.values import DimRange, LoadedModel, TensorSpec
 
@@ -124,6 +125,8 @@ class TensorOutputs(torch.nn.Module):
     def __init__(self, inner: Any) -> None:
         super().__init__()
         self.inner = inner
+        # The exporter puts a subject back into the mode that it had, with all its parts: dropout would drop afterwards.
+        self.eval()
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         """The inner model's tensors, in the order of :func:`run_torch`."""
@@ -270,7 +273,12 @@ def _torchscript(
         dynamic_axes={name: named for name, named in axes.items() if named} or None,
         verbose=False,
     )
-    size = _weight_bytes(model)
+    with mended_symbolics():
+        return _written(export, _weight_bytes(model), folder)
+
+
+def _written(export: Callable[..., Any], size: int, folder: Path) -> ModelProto:
+    """What an export gives, whose weights have ``size`` bytes: with the fewest copies of them."""
     if size >= MAPPED_FROM and able():
         with contextlib.suppress(LookupError):
             return export_apart(export, folder)

@@ -25,6 +25,8 @@ MAX_SOURCE = 64 << 20
 CUDA_DEVICE = re.compile(rb'torch\.device\("cuda(?::\d+)?"(?:, \d+)?\)|(?<=device=)"cuda(?::\d+)?"')
 CUDA_CALL = re.compile(rb"torch\.cuda\(")
 OTHER_DEVICE = re.compile(rb'"(cuda|xpu|npu|mlu|hpu)(?::\d+)?"')
+ASKED_DEVICE = re.compile(rb'\[(?:"[^"\\\n]*"(?:, )?)+\]|torch\.(?:eq|ne)\([^()\n]*\)')
+"""Where code asks which device it is on (``torch.nn.TransformerEncoder`` does): a list of names, a comparison."""
 FILE_ACCESS = re.compile(rb"(?:ops\.aten|torch)\.(save|from_file|load)\(")
 """TorchScript operators that read or write files (aten/src/ATen/native and torch/csrc/jit/runtime/register_*)."""
 INDEX = "int64, an index into a table"
@@ -81,7 +83,7 @@ def check_source(path: Path, size: int) -> tuple[str, ...]:
                 hint="get the model from a source that you trust, or trace it again without that code",
             )
         devices.update(dict.fromkeys(_devices(source)))
-        left = OTHER_DEVICE.search(rewritten(source))
+        left = OTHER_DEVICE.search(ASKED_DEVICE.sub(b"", rewritten(source)))
         if left is not None:
             raise LoadError(
                 "CNV-3030",

@@ -46,14 +46,16 @@ from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGr
 
 EXPORTERS: dict[str, tuple[ExporterName, ...]] = {"torchscript": ("torchscript",), "exported_program": ("dynamo",)}
 BOTH: tuple[ExporterName, ...] = ("dynamo", "torchscript")
+PROGRAM = Route("dynamo", detour="program")
 DETOURS = (
     ("masked-rows", Route("dynamo", asked=23)),
     ("frozen-branch", Route("torchscript", detour="script")),
-    ("repeated-index", Route("dynamo", detour="program")),
-    ("floor-division", Route("dynamo", detour="program")),
+    ("repeated-index", PROGRAM),
+    ("floor-division", PROGRAM),
 )
 """Ways around a silent fault, tried where no exporter is right. From opset 23 on dynamo writes attention as one
-operator; a script keeps the branches that a trace freezes; dynamo is right where the other loses an addition."""
+operator; a script keeps the branches that a trace freezes; dynamo is right where the other loses an addition. It can
+also do some of what the other refuses."""
 OWN_OPSET: dict[str, int] = {"dynamo": 18, "torchscript": 17}
 """The opset at which each exporter is at its best: dynamo's own, and the last before Reduce and Split changed."""
 
@@ -101,14 +103,19 @@ def _attempts(job: _Job, routes: Sequence[Route]) -> list[Attempt]:
         probing.judge(attempts)
         if attempts[-1].right and not attempts[-1].faults and job.options.exporter != "both":
             return attempts
-    for fault, route in DETOURS:
-        concerned = any(fault == one.name for attempt in attempts for one in attempt.faults)
-        served = job.options.exporter in ("auto", "both", route.exporter)
-        able = route.detour != "program" or job.loaded.format == "torchscript"
-        if concerned and served and able and not any(one.right for one in attempts):
+    for route in _detours(attempts, job.loaded, job.options):
+        if not any(one.right for one in attempts):
             attempts.append(_attempt(route, job))
             probing.judge(attempts)
     return attempts
+
+
+def _detours(attempts: Sequence[Attempt], loaded: LoadedModel, options: ExportOptions) -> list[Route]:
+    """The ways around the silent faults that concern the attempts, and last what an exporter refused goes through."""
+    named = {fault.name for attempt in attempts for fault in attempt.faults}
+    routes = dict.fromkeys([*(route for fault, route in DETOURS if fault in named), PROGRAM])
+    served = [route for route in routes if options.exporter in ("auto", "both", route.exporter)]
+    return [route for route in served if route.detour != "program" or loaded.format == "torchscript"]
 
 
 def _settled(graph: OnnxGraph, folder: Path) -> OnnxGraph:
@@ -122,8 +129,8 @@ def _settled(graph: OnnxGraph, folder: Path) -> OnnxGraph:
 
 def _refuse_state(model: OpenModel, job: _Job) -> None:
     """Before an exporter is blamed: a model that keeps state between calls gives other numbers by itself."""
-    again = run_torch(model, job.calls[0]).outputs
-    if any(one.tobytes() != other.tobytes() for one, other in zip(job.runs[0].outputs, again, strict=True)):
+    first, again = job.runs[0], run_torch(model, job.calls[0])
+    if departures(first.names, [first.outputs], [again.outputs]):
         raise LoadError(
             "CNV-3040",
             "the model gives another answer when it is run again on the same inputs: it keeps state between calls",
@@ -277,7 +284,7 @@ def _refused(refusals: list[str]) -> ExportError:
             f"the exported graph is wrong: {' | '.join(refusals)}",
             hint="try the other exporter (--exporter) or another --opset; the outputs named are where it departs",
         )
-    if all("asked for opset" in text for text in refusals):
+    if any("asked for opset" in text for text in refusals):
         return ExportError(
             "CNV-4004",
             f"the opset was not reached: {' | '.join(refusals)}",
@@ -286,5 +293,6 @@ def _refused(refusals: list[str]) -> ExportError:
     return ExportError(
         "CNV-4001",
         f"the model can't be exported: {' | '.join(refusals)}",
-        hint="what is named above has no ONNX form: rewrite it in the model, or export by hand and convert the .onnx",
+        hint="what is named above has no ONNX form: rewrite it in the model (a trace may go through where a script does"
+        " not), or export by hand and convert the .onnx",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import textwrap
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,15 @@ def test_other_device_in_the_code_is_named(tmp_path: Path) -> None:
     error = refused(path)
     assert error.code == "CNV-3030"
     assert '"npu:3" in code/__torch__' in error.message
+
+
+def test_code_that_asks_for_its_device_is_not_bound_to_it(tmp_path: Path) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
+    path = tmp_path / "m.pt"
+    torch.jit.script(layer).save(path)
+    with zipfile.ZipFile(path) as archive:
+        assert any(b'["cpu", "cuda"' in archive.read(name) for name in archive.namelist() if name.endswith(".py"))
+    assert opened(path).notes == ()
 
 
 def test_script_without_forward_lists_its_methods(tmp_path: Path) -> None:
