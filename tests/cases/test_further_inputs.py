@@ -5,6 +5,7 @@ Each is small and made here; those that need torch's exporters are converted in 
 
 from __future__ import annotations
 
+import functools
 import io
 import zipfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from case_runner import convert_case, torch_host
 from click.testing import CliRunner
@@ -26,7 +28,7 @@ from convert.errors import GateFailed, LoadError
 from convert.host import StageHost
 from convert.loading.sniff import identify
 from convert.request import Request, as_json
-from convert.values import LoadOptions
+from convert.values import ExportOptions, LoadOptions
 
 SPECS = "x:float32[2,3]"
 
@@ -237,19 +239,48 @@ def test_a_class_of_the_main_script_is_told_as_such(host: StageHost, tmp_path: P
     assert "convert.worker" not in conversion.error["message"]
 
 
-def test_a_script_that_takes_a_dict_is_refused_by_name(host: StageHost, tmp_path: Path) -> None:
+@functools.cache
+def dict_script_archive() -> bytes:
+    """A script whose only argument is a dict of tensors; a process can define it once only."""
     import torch
 
-    source = "def forward(self, feats: Dict[str, Tensor]) -> Tensor:\n    return feats['a'] + feats['b']\n"
     module = torch.jit.ScriptModule()
-    module.define(source)
+    module.define("def forward(self, feats: Dict[str, Tensor]) -> Tensor:\n    return feats['a'] - feats['b']\n")
     buffer = io.BytesIO()
     torch.jit.save(module, buffer)
-    (tmp_path / "model.pt").write_bytes(buffer.getvalue())
-    ones = torch.ones(2, 3)
-    torch.save((({"a": ones, "b": ones},), {}), tmp_path / "in.pt")
-    load = LoadOptions(path=str(tmp_path / "model.pt"), samples=str(tmp_path / "in.pt"))
-    conversion = convert_case(host, Request(load=load, targets=("cpu",), publish=False), tmp_path / "places")
+    return buffer.getvalue()
+
+
+def dict_script(folder: Path) -> LoadOptions:
+    """That script, and a sample for it."""
+    import torch
+
+    (folder / "model.pt").write_bytes(dict_script_archive())
+    torch.save((({"a": torch.ones(2, 3), "b": torch.rand(2, 3)},), {}), folder / "in.pt")
+    return LoadOptions(path=str(folder / "model.pt"), samples=str(folder / "in.pt"))
+
+
+def test_a_script_that_takes_a_dict_has_each_tensor_as_an_input(host: StageHost, tmp_path: Path) -> None:
+    request = Request(load=dict_script(tmp_path), targets=("cpu",), publish=False)
+    conversion = convert_case(host, request, tmp_path / "places")
+    assert conversion.exit_code == 0, conversion.error
+    stages = as_json(conversion)["targets"][0]["stages"]
+    verdicts = next(stage["exporters"] for stage in stages if stage["stage"] == "export")
+    assert [(one["exporter"], one["state"]) for one in verdicts][:2] == [
+        ("torchscript", "failed"),
+        ("dynamo (of the model as a program)", "chosen"),
+    ]
+    (onnx_file,) = (tmp_path / "places").rglob("cpu/*.onnx")
+    session = onnxruntime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
+    assert [item.name for item in session.get_inputs()] == ["feats.a", "feats.b"]
+
+
+def test_a_script_that_takes_a_dict_is_refused_by_name_where_only_torchscript_may_serve(
+    host: StageHost, tmp_path: Path
+) -> None:
+    load, export = dict_script(tmp_path), ExportOptions(exporter="torchscript")
+    request = Request(load=load, export=export, targets=("cpu",), publish=False)
+    conversion = convert_case(host, request, tmp_path / "places")
     assert conversion.exit_code == 4
     assert "feats (Dict[str, Tensor])" in conversion.error["message"]
 
