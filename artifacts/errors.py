@@ -24,6 +24,12 @@ def one_line(text: str) -> str:
     return UNSEEN.sub(lambda found: " " if found[0] in "\n\r\t" else "?", text) if UNSEEN.search(text) else text
 
 
+def first_line(error: BaseException, limit: int = 200) -> str:
+    """The first line of what an exception says; the name of its class where it says nothing, as MemoryError does."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:limit]
+
+
 class ModelConvertError(Exception):
     """An expected failure. ``str()`` is one line that says what is wrong; ``hint`` says what to do next."""
 

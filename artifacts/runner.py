@@ -73,6 +73,15 @@ def start(
             ) from error
 
 
+def wait_for_end(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Give a process so much time to end by itself; whether it did."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def run_process(
     argv: Sequence[str],
     *,

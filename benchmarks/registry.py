@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 import tempfile
@@ -82,11 +83,12 @@ def chain(nodes: int, *, stated: bool, shapes: bool = False) -> Any:
     from onnx import TensorProto, helper
 
     made, tensors, infos, last = [], [], [], "x"
-    weights = bytes(8 * 8 * 9 * 4)
     spatial: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1]}
     for place in range(nodes):
         kind, name = place % 10, f"v{place}"
         if kind == 0:
+            # Small, and none like another: what is alike would become one weight that all nodes share.
+            weights = struct.pack("<f", (place + 1) * 1e-9) * (8 * 8 * 9)
             tensors.append(helper.make_tensor(f"w{place}", TensorProto.FLOAT, [8, 8, 3, 3], weights, raw=True))
             node = helper.make_node("Conv", [last, f"w{place}"], [name], **spatial)
         elif kind == 6:

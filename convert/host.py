@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from artifacts.errors import ModelConvertError, ResourceLimit
-from artifacts.runner import start
+from artifacts.runner import start, wait_for_end
 from artifacts.scratch import MACHINE_TMP, TemporaryFolder, machine_tmp
 from convert.footprint import bytes_below, memory_of
 
@@ -38,6 +38,8 @@ TUNABLES = "GLIBC_TUNABLES"
 ROOT = Path(__file__).resolve().parent.parent
 START = "import sys; sys.path.append(sys.argv.pop(1)); from convert.worker import main; main()"
 """How the host starts: never with the current folder first (``-P``), where a stranger's ``numpy.py`` may lie."""
+ENDING = 8.0
+"""Seconds that the host may take to end; guards of compilers have less."""
 DISK_EVERY = 1.0
 """Seconds between two looks at what a worker wrote."""
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
@@ -69,7 +71,7 @@ class WorkerDied(Exception):
     @property
     def cause(self) -> str:
         """``SIGSEGV``, ``exit code 3``, …"""
-        if self.signal_number < 0:
+        if self.signal_number <= 0:
             return f"exit code {-self.signal_number}"
         with contextlib.suppress(ValueError):
             return signal.Signals(self.signal_number).name
@@ -212,6 +214,7 @@ class StageHost:
         self._preload = tuple(preload)
         self._control: socket.socket | None = None
         self._process: Any = None
+        self._forked = False
         self._lock = threading.Lock()
         self._ended: dict[int, int] = {}
         self._unread = bytearray()
@@ -261,6 +264,7 @@ class StageHost:
                 raise
             finally:
                 theirs.close()
+            self._forked = True
             return Worker(self, ours, pid)
 
     def _next(self, wanted: str) -> int | None:
@@ -300,10 +304,13 @@ class StageHost:
             return ""
 
     def close(self) -> None:
-        """End the host and every worker."""
+        """End the host, every worker, and all that they left."""
         if self._control is not None:
             self._control.close()
             self._control = None
+            if self._forked:
+                # It ends what its workers left; that takes no time where there is nothing.
+                wait_for_end(self._process, ENDING)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -31,11 +31,13 @@ import msgspec
 
 from artifacts.errors import disk_full, path_unusable
 from convert.host import HUGE_PAGES, TUNABLES
+from convert.orphans import Orphans, adopt_orphans
 
 PR_SET_PDEATHSIG = 1
 DATA_SLACK = 4 << 30
 """Memory that is asked for and not touched (stacks of threads, arenas) counts for the kernel, and not for us."""
 FILE_SLACK = 64 << 20
+ORPHANS_EVERY = 0.1
 GC_AFTER = 50_000
 """New objects before garbage is looked for; Python's own 700 suits programs that make less at once."""
 
@@ -53,14 +55,17 @@ def main() -> None:
         importlib.import_module(module)
     gc.freeze()
     _be_the_first_to_go()
+    adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    orphans = Orphans()
     try:
-        _serve(control, wake_read)
+        _serve(control, wake_read, orphans)
     finally:
+        orphans.end_all()
         os.killpg(0, signal.SIGKILL)
 
 
@@ -71,22 +76,23 @@ def _be_the_first_to_go() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _serve(control: socket.socket, wake: int) -> None:
+def _serve(control: socket.socket, wake: int, orphans: Orphans) -> None:
     while True:
         wanted: list[Any] = [control, wake]
-        ready, _, _ = select.select(wanted, [], [])
+        ready, _, _ = select.select(wanted, [], [], ORPHANS_EVERY if orphans.left else None)
         if wake in ready:
             os.read(wake, 4096)
-            _report_ended(control)
+            _report_ended(control, orphans)
         if control in ready:
             data, descriptors, _, _ = socket.recv_fds(control, 16, 4)
             if not data:
                 return
             for descriptor in descriptors:
-                _fork_worker(control, descriptor)
+                _fork_worker(control, descriptor, orphans)
+        orphans.sweep()
 
 
-def _report_ended(control: socket.socket) -> None:
+def _report_ended(control: socket.socket, orphans: Orphans) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -94,8 +100,9 @@ def _report_ended(control: socket.socket) -> None:
             return
         if pid == 0:
             return
-        code = os.waitstatus_to_exitcode(status)
-        _send(control, {"ended": pid, "status": -code})
+        if pid in orphans.workers:
+            orphans.workers.discard(pid)
+            _send(control, {"ended": pid, "status": -os.waitstatus_to_exitcode(status)})
 
 
 def _send(connection: socket.socket, message: dict[str, Any]) -> None:
@@ -103,11 +110,12 @@ def _send(connection: socket.socket, message: dict[str, Any]) -> None:
         connection.sendall(json.dumps(message).encode() + b"\n")
 
 
-def _fork_worker(control: socket.socket, descriptor: int) -> None:
+def _fork_worker(control: socket.socket, descriptor: int, orphans: Orphans) -> None:
     host = os.getpid()
     pid = os.fork()
     if pid:
         os.close(descriptor)
+        orphans.workers.add(pid)
         _send(control, {"pid": pid})
         return
     signal.set_wakeup_fd(-1)
@@ -115,6 +123,8 @@ def _fork_worker(control: socket.socket, descriptor: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != host:
         os._exit(1)
+    # What the worker starts and loses stays below it, where its memory is counted.
+    adopt_orphans()
     control.close()
     logging.basicConfig(level=logging.WARNING)
     _answer_calls(socket.socket(fileno=descriptor))

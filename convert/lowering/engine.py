@@ -13,10 +13,12 @@ from functools import partial
 import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
+from artifacts.errors import first_line
 from convert.errors import ExportError
 from convert.lowering import functions, narrow, schemas, table
-from convert.lowering.facts import INFERENCE_FAILURES, Scope, function_scope, infer, scope_of, subgraphs
+from convert.lowering.facts import Scope, function_scope, scope_of, subgraphs
 from convert.lowering.held import Held, drop_unused, hold, release
+from convert.lowering.inference import INFERENCE_FAILURES, infer
 from convert.lowering.refusal import LoweringRefused, Refusal
 from convert.lowering.site import Names, Refuse, Site, as_defined
 
@@ -73,7 +75,7 @@ def _from_ancient(model: ModelProto, source: int, opset: int) -> ModelProto:
     try:
         return onnx.version_converter.convert_version(model, 7)
     except (*INFERENCE_FAILURES, onnx.version_converter.ConvertError) as error:
-        raise LoweringRefused(opset, [_whole(source, opset, str(error).splitlines()[0])]) from error
+        raise LoweringRefused(opset, [_whole(source, opset, first_line(error))]) from error
 
 
 class Lowering:

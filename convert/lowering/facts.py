@@ -12,15 +12,6 @@ from convert.lowering import constants
 
 LIMIT = 1 << 16
 """Constants of more elements than this are not looked into."""
-LONGEST_VECTOR = 1 << 20
-INFERENCE_FAILURES = (
-    RuntimeError,
-    ValueError,
-    MemoryError,
-    onnx.shape_inference.InferenceError,
-    onnx.checker.ValidationError,
-)
-"""What onnx raises over a graph that contradicts itself; MemoryError: it takes room for what a size in it promises."""
 
 
 class Scope:
@@ -128,25 +119,6 @@ def function_scope(function: onnx.FunctionProto) -> Scope:
     scope.inputs = set(function.input)
     scope.add_nodes(function.node)
     return scope
-
-
-def follows_data(model: onnx.ModelProto) -> bool:
-    """Whether inference may follow the contents of vectors: onnx takes room for each element of any vector then."""
-    infos = (*model.graph.input, *model.graph.value_info, *model.graph.output)
-    shapes = (info.type.tensor_type.shape for info in infos if info.type.HasField("tensor_type"))
-    longest = max((shape.dim[0].dim_value for shape in shapes if len(shape.dim) == 1), default=0)
-    return longest <= LONGEST_VECTOR
-
-
-def infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the types and shapes that ONNX can find out, subgraphs included; as it is where that fails."""
-    follow = follows_data(model)
-    try:
-        return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=follow)
-    except INFERENCE_FAILURES:
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        return copy
 
 
 def subgraphs(node: NodeProto) -> list[GraphProto]:

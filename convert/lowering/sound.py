@@ -8,15 +8,18 @@ operators that an opset does not have, the order of nodes, shapes.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import onnx
 import onnx.inliner
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from convert.errors import ExportError
-from convert.lowering.facts import INFERENCE_FAILURES, subgraphs
+from convert.lowering.facts import subgraphs
+from convert.lowering.inference import INFERENCE_FAILURES
 from convert.lowering.schemas import main_domain
 
 MAX_OPSET = 1 << 20
@@ -121,7 +124,7 @@ def _texts_of_node(node: NodeProto) -> Iterator[str | bytes]:
             yield attribute.t.name
 
 
-def _in_graph(graph: GraphProto, context: Any) -> Iterator[str]:
+def _in_graph(graph: GraphProto, context: Any, *, inside: bool = False) -> Iterator[str]:
     for info in (*graph.input, *graph.output):
         # No element type at all is common for the outputs of bodies.
         if info.type.HasField("tensor_type") and info.type.tensor_type.elem_type not in TYPES:
@@ -131,13 +134,16 @@ def _in_graph(graph: GraphProto, context: Any) -> Iterator[str]:
     for sparse in graph.sparse_initializer:
         yield from _told(lambda part=sparse: onnx.checker.check_sparse_tensor(part, context))
     for node in graph.node:
-        yield from _in_node(node, context)
+        yield from _in_node(node, context, inside=inside)
 
 
 def _in_node(node: NodeProto, context: Any, *, inside: bool = False) -> Iterator[str]:
     """``inside``: a node of a local function, whose attributes may be those of its call."""
     bare = _shallow(node)
-    if not main_domain(node.domain) or (inside and any(attribute.ref_attr_name for attribute in node.attribute)):
+    refers = any(attribute.ref_attr_name for attribute in node.attribute)
+    if refers and not inside:
+        yield f"the node '{node.name}' ({node.op_type}) refers to an attribute of a function, and is in none"
+    elif not main_domain(node.domain) or refers:
         for attribute in bare.attribute:
             if not attribute.ref_attr_name:
                 yield from _told(lambda part=attribute: onnx.checker.check_attribute(part, context))
@@ -147,7 +153,7 @@ def _in_node(node: NodeProto, context: Any, *, inside: bool = False) -> Iterator
         if attribute.type == AttributeProto.TENSOR:
             yield from _in_tensor(attribute.t, context)
     for inner in subgraphs(node):
-        yield from _in_graph(inner, context)
+        yield from _in_graph(inner, context, inside=inside)
 
 
 def _shallow(node: NodeProto) -> NodeProto:
@@ -172,14 +178,29 @@ def _in_tensor(tensor: TensorProto, context: Any) -> Iterator[str]:
     if not _is_type(tensor.data_type) or any(dim < 0 for dim in tensor.dims):
         yield f"the weight '{tensor.name}' has no element type, or a dimension below zero"
     elif tensor.data_location != TensorProto.EXTERNAL:
-        yield from _told(lambda: onnx.checker.check_tensor(tensor, context))
+        if too_long := _too_long(tensor):
+            yield f"the weight '{tensor.name}' of {list(tensor.dims)} holds {too_long}"
+        else:
+            yield from _told(lambda: onnx.checker.check_tensor(tensor, context))
+
+
+def _too_long(tensor: TensorProto) -> str:
+    """What a tensor holds beyond its shape, which onnx's checker lets pass and ONNX Runtime does not; else empty."""
+    kind, elements = tensor.data_type, math.prod(tensor.dims)
+    if tensor.HasField("raw_data"):
+        bits = PACKED.get(kind) or 8 * helper.tensor_dtype_to_np_dtype(kind).itemsize
+        size = -(-elements * bits // 8)
+        return f"more than its {size} bytes" if kind != TensorProto.STRING and len(tensor.raw_data) > size else ""
+    values = len(getattr(tensor, helper.tensor_dtype_to_field(kind)))
+    most = elements * (2 if kind in (TensorProto.COMPLEX64, TensorProto.COMPLEX128) else 1)
+    return f"{values} values" if values > most else ""
 
 
 def _told(check: Any) -> Iterator[str]:
     """What a check of onnx says, in one line."""
     try:
         check()
-    except (onnx.checker.ValidationError, RuntimeError, ValueError, TypeError) as error:
+    except (*INFERENCE_FAILURES, TypeError) as error:
         line = " ".join(str(error).split())[:200] or type(error).__name__
         if not any(words in line for words in JUDGED_LATER):
             yield "".join(letter if letter.isprintable() else "?" for letter in line)
@@ -194,4 +215,10 @@ def _is_type(number: int) -> bool:
     return number != TensorProto.UNDEFINED and number in TYPES
 
 
+PACKED = {
+    number: int(found[0])
+    for name, number in TensorProto.DataType.items()
+    if (found := re.findall(r"^(?:U?INT|FLOAT)([246])(?:E|$)", name))
+}
+"""Types that share bytes of raw data: the bits of an element."""
 TYPES = frozenset(TensorProto.DataType.values())

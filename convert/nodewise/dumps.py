@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from artifacts.errors import first_line
 from convert.arrays import Array, load_npy, load_npz
 from convert.errors import UsageError
 from convert.nodewise.align import relative_error
@@ -46,7 +47,7 @@ def read_dump(path: Path) -> list[Departure] | dict[str, Array]:
             return load_npz(path)
         text = path.read_text(encoding="utf-8-sig", errors="replace")
     except (OSError, ValueError) as error:
-        raise _unreadable(path, str(error).splitlines()[0][:200] or type(error).__name__) from error
+        raise _unreadable(path, first_line(error)) from error
     if "Run instruction:" in text:
         return list(_trace(text))
     rows = list(csv.DictReader(io.StringIO(text)))

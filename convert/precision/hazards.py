@@ -21,6 +21,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from convert.arrays import load_npz
 from convert.bigmodel import external_tensors, graphs_in, nbytes, tensor_array
 from convert.links import link_or_copy
+from convert.lowering.inference import infer
 from convert.ort import SessionFailed, SessionSettings, open_session, run_session
 from convert.precision import make_runnable
 from convert.values import Note, OnnxGraph, Precision
@@ -195,7 +196,7 @@ def _probed(model: ModelProto) -> list[tuple[str, str]]:
 
 def _float_values(model: ModelProto) -> set[str]:
     """Names of the float32 values of the main graph."""
-    typed = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
+    typed = infer(_without_weights(model)).graph
     values = (*typed.value_info, *typed.output, *typed.input)
     return {value.name for value in values if value.type.tensor_type.elem_type == TensorProto.FLOAT}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
 from convert.bigmodel import nbytes
-from convert.lowering.facts import follows_data
+from convert.lowering.inference import infer
 
 SHAPES_FROM = 1 << 10
 """Initializers up to this many bytes go into shape inference, which reads shapes and axes of them."""
@@ -17,10 +17,7 @@ Shape = tuple[int, ...]
 def shapes_of(model: ModelProto, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     """Shapes of the main graph's tensors where shape inference knows them. ``shapes``: of the inputs."""
     outline = _outline(model, shapes)
-    try:
-        inferred = shape_inference.infer_shapes(outline, data_prop=follows_data(outline)).graph
-    except (shape_inference.InferenceError, ValueError, RuntimeError):
-        return {}
+    inferred = infer(outline).graph
     found = {}
     for value in (*inferred.value_info, *inferred.output):
         dims = tuple(dim.dim_value if dim.HasField("dim_value") else 0 for dim in value.type.tensor_type.shape.dim)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from convert.lowering.engine import opset_of
-from convert.lowering.facts import Scope, infer, scope_of, subgraphs
+from convert.lowering.facts import Scope, scope_of, subgraphs
+from convert.lowering.inference import infer
 from convert.rewrites.base import Avoided, Rewrite
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from convert.errors import ExportError
-from convert.lowering.facts import infer, scope_of, subgraphs
+from convert.lowering.facts import scope_of, subgraphs
+from convert.lowering.inference import infer
 
 SUPPRESSION = ("NonMaxSuppression",)
 

@@ -12,8 +12,9 @@ from onnx import ModelProto, NodeProto
 
 from convert.lowering import functions, schemas
 from convert.lowering.engine import all_names, convert_graph, forget_types, info_names, opset_of, walk
-from convert.lowering.facts import Scope, infer, scope_of, subgraphs
+from convert.lowering.facts import Scope, scope_of, subgraphs
 from convert.lowering.held import drop_unused, hold, release
+from convert.lowering.inference import infer
 from convert.lowering.site import Names, Refuse, Site, as_defined
 
 Rule = Callable[[Site], None]

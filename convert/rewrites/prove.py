@@ -19,6 +19,8 @@ from onnx import ModelProto, TensorProto
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state
 
+from artifacts.errors import first_line
+
 RTOL, ATOL = 1e-3, 1e-5
 SIZES = (2, 3)
 SEED = 20240601
@@ -97,7 +99,7 @@ def _session(model: ModelProto, folder: str) -> Any:
             onnx.save_model(model, stream.name)
             return ort.InferenceSession(str(Path(stream.name)), options, providers=providers)
     except FAILURES as error:
-        raise NotRun(str(error).splitlines()[0][:200]) from error
+        raise NotRun(first_line(error)) from error
 
 
 def _reference(model: ModelProto) -> Any:
@@ -113,7 +115,7 @@ def _run_reference(evaluator: ReferenceEvaluator, feeds: Feeds) -> list[Any]:
     try:
         return list(evaluator.run(None, {name: value for name, value in feeds.items() if name in wanted}))
     except REFERENCE_FAILURES as error:
-        raise NotRun(str(error)[:200]) from error
+        raise NotRun(first_line(error)) from error
 
 
 def _run(session: Any, feeds: Feeds) -> list[Any]:
@@ -125,7 +127,7 @@ def _run(session: Any, feeds: Feeds) -> list[Any]:
     try:
         return list(session.run(None, {name: value for name, value in feeds.items() if name in wanted}))
     except FAILURES as error:
-        raise NotRun(str(error).splitlines()[0][:200]) from error
+        raise NotRun(first_line(error)) from error
 
 
 def random_feeds(model: ModelProto, signature: ModelProto) -> Iterator[Feeds]:

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
 
+from artifacts.errors import first_line
 from convert.arrays import Array, load_npz
 from convert.constancy import constancy_notes
 from convert.errors import ExportError
@@ -32,7 +33,7 @@ from convert.graphs import (
     write_samples,
 )
 from convert.lowering import lower
-from convert.lowering.facts import INFERENCE_FAILURES
+from convert.lowering.inference import INFERENCE_FAILURES
 from convert.lowering.sound import inline_all, require_sound
 from convert.normalize import name_nodes, strip_origin
 from convert.ort import SessionFailed, exact_settings, run_samples
@@ -157,7 +158,7 @@ def _raised(model: ModelProto, notes: list[Note]) -> ModelProto:
     except (*INFERENCE_FAILURES, version_converter.ConvertError) as error:
         raise ExportError(
             "CNV-4006",
-            f"opset {opset} can't be raised to {RAISED_OPSET}: {str(error).splitlines()[0][:200]}",
+            f"opset {opset} can't be raised to {RAISED_OPSET}: {first_line(error)}",
             hint=f"export the model again at opset {OLDEST_OPSET} or higher",
         ) from error
 

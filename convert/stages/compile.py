@@ -20,13 +20,14 @@ from artifacts.runner import Finished, one_of, run_process
 from artifacts.scratch import machine_tmp
 from convert.backends import load_backend
 from convert.backends.asking import launcher_fault
-from convert.backends.base import LOG, MODEL_IN, OUT, SOC, Backend, Compiled, Missing, Runner, Toolchain
+from convert.backends.base import LOG, MODEL_IN, OUT, SOC, Backend, Compiled, Diagnosis, Missing, Runner, Toolchain
 from convert.backends.kept import plan_notes
 from convert.diagnosis.places import place_of
 from convert.errors import CompileFailed, ResourceLimit, ToolchainMissing, UsageError
 from convert.launcher import launched
 from convert.links import link_or_copy
 from convert.values import CheckedGraph, CompiledArtifact, CompileOptions, Note, OnnxGraph, Plan
+from op_registry.learn import can_be_learned
 from op_registry.targets import find_target, members_of
 
 LOG_TAIL = 6 << 20
@@ -65,7 +66,8 @@ def compile_graph(
     compiled = backend.compile(
         plan, graph, folder, runner_for(options.timeout, folder, options.launcher, options.compilers)
     )
-    _check_outcome(backend, plan, compiled, graph, folder)
+    told = ("--toolchain-version", toolchain.version, "--target", options.target)
+    _check_outcome(backend, plan, compiled, graph, folder, told=told)
     names = _collected(plan, compiled, folder)
     kept = plan_notes(options, plan.argv, compiled.notes, toolchain.name)
     return CompiledArtifact(
@@ -189,7 +191,10 @@ def runner_for(timeout: float, folder: Path, launcher: Sequence[str] = (), compi
     return run
 
 
-def _check_outcome(backend: Backend, plan: Plan, compiled: Compiled, graph: OnnxGraph, folder: Path) -> None:
+def _check_outcome(
+    backend: Backend, plan: Plan, compiled: Compiled, graph: OnnxGraph, folder: Path, *, told: Sequence[str]
+) -> None:
+    """Raise what ended a compilation; ``told`` is what `convert ops learn` must be told beside the log."""
     finished = compiled.finished
     if finished is not None and finished.timed_out:
         raise ResourceLimit(
@@ -202,7 +207,15 @@ def _check_outcome(backend: Backend, plan: Plan, compiled: Compiled, graph: Onnx
         cause = diagnosis.cause if diagnosis.known else f"{compiled.failure}: {diagnosis.cause}".rstrip(": ")
         place = place_of(diagnosis, graph, folder)
         small = f"; {place.cut} holds just that, with inputs {place.cut_inputs}" if place.cut else ""
-        raise CompileFailed(diagnosis.code, f"{cause}{place.words()}", hint=f"{diagnosis.hint}{small}")
+        hint = f"{diagnosis.hint}{_lesson(diagnosis, folder / LOG, told)}{small}"
+        raise CompileFailed(diagnosis.code, f"{cause}{place.words()}", hint=hint)
+
+
+def _lesson(diagnosis: Diagnosis, log: Path, told: Sequence[str]) -> str:
+    """The command that makes `check` know what this log says, where it can be learned from it."""
+    if not diagnosis.ops or not log.is_file() or not can_be_learned(log):
+        return ""
+    return f"; `convert ops learn {shlex.join([str(log), *told])}` makes `convert check` know it"
 
 
 def _collected(plan: Plan, compiled: Compiled, folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from artifacts.runner import run_process
 from artifacts.scratch import machine_tmp
 from convert.errors import LoadError
 
@@ -57,6 +58,37 @@ def eat_in_a_child(size: int) -> int:
     return subprocess.run([sys.executable, "-c", code], check=False, start_new_session=True).returncode
 
 
+def leave() -> int:
+    """Start a process that leaves its parent, its group and its session; gives its pid."""
+    told, tell = os.pipe()
+    if not (child := os.fork()):
+        os.setsid()
+        if not os.fork():
+            os.write(tell, str(os.getpid()).encode())
+            time.sleep(300)
+        os._exit(0)
+    os.waitpid(child, 0)
+    return int(os.read(told, 32))
+
+
+def eat_in_one_that_left(size: int) -> None:
+    if not (child := os.fork()):
+        os.setsid()
+        if not os.fork():
+            eat(size)
+        os._exit(0)
+    os.waitpid(child, 0)
+    time.sleep(30)
+
+
+def limits_of_a_program(folder: Path) -> dict[str, int]:
+    """What this worker may map, and what a program that it starts may."""
+    code = "import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[0])"
+    log = folder / "log"
+    run_process([sys.executable, "-c", code], folder=folder, log=log)
+    return {"own": resource.getrlimit(resource.RLIMIT_DATA)[0], "program": int(log.read_text())}
+
+
 def reserve(size: int) -> int:
     return len(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
@@ -88,3 +120,10 @@ def standing() -> dict[str, object]:
 def abort() -> None:
     os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
     os.abort()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from stage_functions import alive
 
 from artifacts.errors import ModelConvertError, ResourceLimit
 from convert.host import Limits, StageBug, StageHost, WorkerDied
@@ -114,10 +115,3 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
         time.sleep(0.02)
     assert len(pids) == 2
     assert not [pid for pid in pids if alive(pid)]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

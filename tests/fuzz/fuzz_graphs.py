@@ -165,14 +165,19 @@ def _scalar(field: Any, now: Any, chance: random.Random, found: list[Message]) -
     return min(max(number, low), high)
 
 
-def _name(now: str, chance: random.Random, found: list[Message]) -> str:
+def _name(now: str | bytes, chance: random.Random, found: list[Message]) -> str:
     texts = ["", "x", "", "ai.onnx", "com.microsoft", *WORDS]
     for message in chance.sample(found, min(12, len(found))):
         for field, value in message.ListFields():
             if field.type == field.TYPE_STRING:
                 texts += list(value) if field.is_repeated else [value]
-    text = chance.choice(texts) if chance.random() < 0.8 else mutate_text(now, chance)
-    return text.replace("\ud800", "?")
+    text = chance.choice([*texts, now]) if chance.random() < 0.8 else mutate_text(_text(now), chance)
+    return _text(text).replace("\ud800", "?")
+
+
+def _text(name: str | bytes) -> str:
+    """Protobuf gives bytes for a text that is no UTF-8."""
+    return name if isinstance(name, str) else name.decode(errors="replace")
 
 
 def _messages(message: Message) -> Iterator[Message]:

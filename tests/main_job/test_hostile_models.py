@@ -30,6 +30,10 @@ class Eats(Model):
         while True:
             held.append(torch.ones(1 << 24))
 
+class Asks(Model):
+    def forward(self, x):
+        return torch.ones(30 << 28) + x
+
 class Fills(Model):
     def forward(self, x):
         with open(tempfile.gettempdir() + "/big", "wb") as stream:
@@ -40,6 +44,7 @@ ENDS = {
     "Crashes": ("CNV-3090", 3),
     "Hangs": ("CNV-1001", 10),
     "Eats": ("CNV-1002", 10),
+    "Asks": ("CNV-1002", 10),
     "Fills": ("CNV-1201", 10),
 }
 

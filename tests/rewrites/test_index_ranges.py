@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
-from convert.lowering.facts import infer, scope_of
+from convert.lowering.facts import scope_of
+from convert.lowering.inference import infer
 from convert.rewrites import rewrite
 from convert.rewrites.ranges import INT64, Ranges, fits_int32
 
