@@ -34,6 +34,7 @@ from convert.settings import Settings, stage_limits
 from convert.stage import CacheCorrupt, Event, Listener, Stages, library_versions
 from convert.target_options import check_request
 from convert.target_run import VERSIONS, TargetRun
+from convert.user_metrics import find_metrics
 from convert.values import (
     CompiledArtifact,
     LoadedModel,
@@ -150,6 +151,7 @@ class Run:
             targets = _resolve(request.targets, compiles=request.until != "check")
             _known_precisions(request, targets)
             check_request(request, targets)
+            find_metrics(request.metrics)
             check_launcher(self.settings.launcher)
             check_names(request)
             with guarded("load"):

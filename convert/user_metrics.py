@@ -1,7 +1,8 @@
 """``--metric module:callable``: a user's own metric, called with (reference, candidate) and giving a float.
 
 Higher is better: over several samples the lowest value counts, and ``--gate NAME=VALUE`` asks for at least VALUE.
-The name is the callable's. Loaded and called in the worker; only :func:`metric_names` serves the command line.
+The name is the callable's. Loaded and called in the worker; :func:`metric_names` and :func:`find_metrics` serve the
+command line, and run none of the user's code.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from convert.errors import UsageError
-from convert.loading.user_code import Guarded, import_callable
+from convert.loading.user_code import Guarded, find_callable, import_callable
 
 Metric = Callable[[Any, Any], float]
 
@@ -30,6 +31,16 @@ def metric_names(texts: Sequence[str]) -> tuple[str, ...]:
 
 def _name(text: str) -> str:
     return text.rpartition(":")[2].rpartition(".")[2]
+
+
+def find_metrics(texts: Sequence[str]) -> None:
+    """Refuse what can be told to be wrong without running it, before a conversion begins.
+
+    Raises UsageError CNV-2055 for the form of a text, CNV-2018 for a package, file or name in a file that isn't there.
+    """
+    metric_names(texts)
+    for text in texts:
+        find_callable(text, "--metric")
 
 
 def load_metrics(texts: Sequence[str]) -> dict[str, Metric]:

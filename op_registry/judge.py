@@ -22,7 +22,7 @@ from op_registry.graph import MAIN_DOMAINS, Scope, module_path
 from op_registry.graph_facts import GraphFacts
 from op_registry.infer import follow_types, possible_types
 from op_registry.opsets import best_opset
-from op_registry.overlay import SiteRow, rows_for
+from op_registry.overlay import SiteRow, rows_for, rules_for
 from op_registry.support import GRAPH, Name, SupportTable, load_support
 from op_registry.values import SEVERITY, Judged, Judgement, Target
 from op_registry.vendors import Vendor, all_vendors
@@ -56,7 +56,8 @@ def judge_model(
     version = targets.toolchain_version(target, toolchain_version)
     table = load_support(vendor.name, version)
     lines = tuple(site)
-    judge = Judge(model, table.with_site(rows_for(lines, vendor.name, version, target.arch)), target)
+    asked = (vendor.name, version, target.arch)
+    judge = Judge(model, table.with_site(rows_for(lines, *asked), rules_for(lines, *asked)), target)
     with _no_garbage():
         judge.run()
     opset = judge.opsets.get("", 0)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from op_registry.errors import UnreadableSource
+from op_registry.forms import CUT, conditions, forms_in_log
 from op_registry.overlay import SiteRow
 from op_registry.support import SupportTable, load_support
 from op_registry.tables import format_opsets
@@ -47,7 +48,14 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def learn(path: Path, *, vendor: str = "", version: str = "", target: Target | None = None) -> Learned:
+def learn(
+    path: Path,
+    *,
+    vendor: str = "",
+    version: str = "",
+    target: Target | None = None,
+    site: Iterable[SiteRow] = (),
+) -> Learned:
     """Learn from a folder (an installed CANN) or a file.
 
     Args:
@@ -55,6 +63,7 @@ def learn(path: Path, *, vendor: str = "", version: str = "", target: Target | N
         vendor: whose it is, where the content doesn't tell.
         version: the toolchain version, where the content doesn't tell.
         target: the part that a log was made for; lines about kernels hold for its architecture only.
+        site: what this site knows already: lines of a log go on from there.
 
     Raises:
         UnreadableSource: CNV-2506, nothing can be learned from it, or vendor or version are missing.
@@ -68,8 +77,10 @@ def learn(path: Path, *, vendor: str = "", version: str = "", target: Target | N
     text = _text_of(path)
     if text.lstrip().startswith(("{", "[")):
         return _from_report(path, text, _version("ascend", version, path))
-    if found := _log_refusals(text):
-        return _from_log(path, text, found, version=version, target=target)
+    if (forms := forms_in_log(text)) and not refusals_in_log(text):
+        return _from_forms(path, text, forms, version)
+    if found := refusals_in_log(text):
+        return _from_log(path, text, found, _Told(version=version, target=target, site=tuple(site)))
     return _from_names(path, text, vendor, version)
 
 
@@ -284,10 +295,12 @@ LOG_PATTERNS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ),
     ("amd", "no parser", re.compile(r"Unknown operator: (\w+)")),
     ("nvidia", "no parser", re.compile(r"No importer registered for op: (\w+)")),
+    ("cambricon", "no parser", re.compile(r"unregistered operation 'onnx\.(\w{1,60})'")),
     ("intel", "no parser", re.compile(r"No conversion rule found for operations?: ([^\n]{1,400})")),
     ("intel", "no parser", re.compile(r"does not support the following ONNX operations: ([^\n]{1,400})")),
     ("sophgo", "no parser", re.compile(r"Op not support: ?\{([^}\n]{1,400})\}")),
     ("rockchip", "no parser", re.compile(r"No lowering found for: [^\n,]{1,200}, node type = (\w{1,80})")),
+    ("qualcomm", "no parser", re.compile(r"^qnn_compile: left to the CPU: (\w{1,80}) ", re.MULTILINE)),
     ("qualcomm", "no parser", re.compile(r"([\w.:]{1,120})\(-?\d{1,6}\) is not a registered function/op")),
 )
 SHARED = ("amd", "nvidia")
@@ -299,7 +312,7 @@ TOLD_VERSIONS = {
 """Where the log itself says the version of the toolchain."""
 
 
-def _log_refusals(text: str) -> list[tuple[str, str, str]]:
+def refusals_in_log(text: str) -> list[tuple[str, str, str]]:
     """(vendor, kind, operator) of every refusal in a log, once each."""
     found = [
         (vendor, kind, name.strip(" '\""))
@@ -310,14 +323,53 @@ def _log_refusals(text: str) -> list[tuple[str, str, str]]:
     return list(dict.fromkeys(found))
 
 
-def _from_log(
-    path: Path, text: str, found: list[tuple[str, str, str]], *, version: str, target: Target | None
-) -> Learned:
-    vendor = found[0][0]
+def can_be_learned(log: Path) -> bool:
+    """Whether `learn` finds anything in a compile log, and beside it."""
+    text = _text_of(log)
+    return bool(refusals_in_log(text)) or any(conditions(log, op) for _, op in forms_in_log(text))
+
+
+def _from_forms(path: Path, text: str, forms: list[tuple[str, str]], version: str) -> Learned:
+    """The forms of operators that a compiler doesn't take, by the small model that lies beside its log."""
+    vendor = forms[0][0]
+    said = TOLD_VERSIONS[vendor].search(text)
+    known = _version(vendor, version or (said[1] if said else ""), path)
+    table, source = load_support(vendor, known), f"compile log ({path.name})"
+    told = [(op, conditions(path, op)) for _, op in forms]
+    lines = [
+        msgspec.structs.replace(
+            _line(table, ("", op), "*", "refused", note="the compiler refused this form of it", source=source),
+            when=when,
+        )
+        for op, written in told
+        for when in written
+    ]
+    if not lines:
+        raise UnreadableSource(
+            "CNV-2506",
+            f"{path.name} refuses a form of {', '.join(op for op, _ in told)}, and which one isn't told",
+            hint=f"keep the log where the compilation left it, beside {CUT.as_posix()}; or write a line by hand",
+        )
+    without = tuple(f"{op}: which form isn't told" for op, written in told if not written)
+    return Learned(
+        kind="compile log", vendor=vendor, toolchain_version=known, source=source, lines=tuple(lines), notes=without
+    )
+
+
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known beside a log."""
+
+    version: str
+    target: Target | None
+    site: tuple[SiteRow, ...]
+
+
+def _from_log(path: Path, text: str, found: list[tuple[str, str, str]], told: _Told) -> Learned:
+    vendor, target = found[0][0], told.target
     if target is not None and vendor in SHARED and {other for other, _, _ in found} == {vendor}:
         vendor = target.vendor
-    told = TOLD_VERSIONS[vendor].search(text) if vendor in TOLD_VERSIONS else None
-    known = _version(vendor, version or (told[1] if told else ""), path)
+    said = TOLD_VERSIONS[vendor].search(text) if vendor in TOLD_VERSIONS else None
+    known = _version(vendor, told.version or (said[1] if said else ""), path)
     table = load_support(vendor, known)
     source = f"compile log ({path.name})"
     lines: set[SiteRow] = set()
@@ -328,16 +380,9 @@ def _from_log(
             continue
         domain, opset, op = _split_type(name)
         if op:
-            lines.add(
-                _line(
-                    table,
-                    (domain, op),
-                    opset or "*",
-                    "refused",
-                    note="the compiler has no parser for it",
-                    source=source,
-                )
-            )
+            opsets = _refused_at(table, (domain, op), opset, told.site)
+            note = "the compiler has no parser for it"
+            lines.add(_line(table, (domain, op), opsets, "refused", note=note, source=source))
     return Learned(
         kind="compile log",
         vendor=vendor,
@@ -346,6 +391,26 @@ def _from_log(
         lines=tuple(sorted(lines)),
         notes=tuple(notes),
     )
+
+
+def _refused_at(table: SupportTable, name: tuple[str, str], opset: str, site: Iterable[SiteRow]) -> str:
+    """The opsets that a refusal at one of them holds for, with what this site knows; none named: all.
+
+    One opset says little of the others. Two of a row do: one plug-in serves all of its opsets, and it is not there.
+    """
+    if not opset:
+        return "*"
+    held = [
+        row.row()
+        for row in site
+        if (row.vendor, row.domain, row.op) == (table.vendor.name, *name) and row.state == "refused" and not row.arch
+        and row.versions == f"=={table.version}"
+    ]  # fmt: skip
+    known = frozenset({int(opset)}).union(*(row.opsets or () for row in held))
+    rows = [row.opsets for row in table.rows.get(name, ()) if row.state != "refused"]
+    if any(row.opsets is None for row in held) or (len(known) > 1 and None in rows):
+        return "*"
+    return format_opsets(known.union(*(opsets for opsets in rows if opsets and len(known & opsets) > 1)))
 
 
 def _no_kernel(table: SupportTable, name: str, target: Target | None, source: str, notes: list[str]) -> set[SiteRow]:

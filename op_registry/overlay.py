@@ -16,12 +16,16 @@ from pathlib import Path
 
 import msgspec
 
+from op_registry.conditions import parse_condition
+from op_registry.support import Rule
 from op_registry.tables import Line, format_opsets, parse_opsets, read_bytes, read_csv
 from op_registry.values import OpRow, State
 from op_registry.vendors import all_vendors
 from op_registry.versions import in_range
 
 COLUMNS = ("vendor", "versions", "arch", "domain", "op", "opsets", "state", "note", "source")
+WHEN = "when"
+"""A further column that an overlay may have: the form of the operator that a line is about, as in ``rules.csv``."""
 
 
 class SiteRow(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -36,6 +40,20 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True, order=True):
     state: State
     note: str
     source: str
+    when: str = ""
+
+    def rule(self) -> Rule:
+        """The line as a rule about some nodes of its operator."""
+        return Rule(
+            name=(self.domain, self.op),
+            opsets=parse_opsets(self.opsets),
+            archs=frozenset({self.arch} if self.arch else ()),
+            state=self.state,
+            grade="site",
+            when=parse_condition(self.when),
+            reason=self.note,
+            source=self.source,
+        )
 
     def row(self) -> OpRow:
         """The line as a row of a support table."""
@@ -88,21 +106,36 @@ def _site_row(line: Line) -> SiteRow:
         state=line.state(),
         note=line.get("note"),
         source=line.text("source"),
+        when=_when(line),
     )
+
+
+def _when(line: Line) -> str:
+    """The condition of a line, empty where there is none. Raises MalformedData (CNV-2504) where it can't be read."""
+    line.parsed(WHEN, parse_condition)
+    return line.get(WHEN)
 
 
 def rows_for(lines: Iterable[SiteRow], vendor: str, version: str, arch: str = "") -> tuple[OpRow, ...]:
     """The rows that hold for a vendor's toolchain version and architecture, what is said of fewer versions first.
 
+    Lines about a form of an operator are no rows: ``rules_for`` gives them.
+
     The first row of an operator counts: what was learned from this very version stands over what was written for all.
     """
     return tuple(
-        line.row()
-        for line in sorted(lines, key=_breadth)
-        if line.vendor == vendor
-        and (not line.versions or (bool(version) and in_range(version, line.versions)))
-        and line.arch in ("", arch)
+        line.row() for line in sorted(lines, key=_breadth) if not line.when and _holds(line, vendor, version, arch)
     )
+
+
+def rules_for(lines: Iterable[SiteRow], vendor: str, version: str, arch: str = "") -> tuple[Rule, ...]:
+    """The rules about forms of operators that hold for a vendor's toolchain version and architecture."""
+    return tuple(line.rule() for line in lines if line.when and _holds(line, vendor, version, arch))
+
+
+def _holds(line: SiteRow, vendor: str, version: str, arch: str) -> bool:
+    versions = not line.versions or (bool(version) and in_range(version, line.versions))
+    return line.vendor == vendor and versions and line.arch in ("", arch)
 
 
 def _breadth(line: SiteRow) -> tuple[bool, bool, bool]:
@@ -113,18 +146,25 @@ def _breadth(line: SiteRow) -> tuple[bool, bool, bool]:
 def merged(old: Iterable[SiteRow], new: Iterable[SiteRow]) -> tuple[SiteRow, ...]:
     """Old lines and new ones, sorted; what is new about an operator at a version replaces what was said before."""
     new = tuple(new)
-    told = {(line.vendor, line.versions, line.arch, line.domain, line.op) for line in new}
-    kept = [line for line in old if (line.vendor, line.versions, line.arch, line.domain, line.op) not in told]
+    told = {_subject(line) for line in new}
+    kept = [line for line in old if _subject(line) not in told]
     return tuple(sorted({*kept, *new}))
 
 
+def _subject(line: SiteRow) -> tuple[str, ...]:
+    """What a line is about."""
+    return line.vendor, line.versions, line.arch, line.domain, line.op, line.when
+
+
 def overlay_text(lines: Iterable[SiteRow]) -> str:
-    """Lines as the overlay's file."""
+    """Lines as the overlay's file; the column ``when`` where one of them has it."""
+    lines = tuple(lines)
+    columns = (*COLUMNS, WHEN) if any(line.when for line in lines) else COLUMNS
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow(columns)
     for line in lines:
-        writer.writerow([getattr(line, column) for column in COLUMNS])
+        writer.writerow([getattr(line, column) for column in columns])
     return stream.getvalue()
 
 

@@ -69,10 +69,13 @@ class SupportTable(msgspec.Struct, frozen=True, kw_only=True):
     anywhere: Mapping[str, Name] = {}
     """Operators by name alone, for toolchains that ignore domains."""
 
-    def with_site(self, rows: Iterable[OpRow]) -> SupportTable:
-        """The same table with a site's own rows in front."""
-        groups = group_rows(rows)
-        return msgspec.structs.replace(self, site=groups) if groups else self
+    def with_site(self, rows: Iterable[OpRow], rules: Iterable[Rule] = ()) -> SupportTable:
+        """The same table with a site's own rows and rules in front."""
+        groups, own = group_rows(rows), _grouped((rule.name, rule) for rule in rules)
+        if not groups and not own:
+            return self
+        both = {name: (*found, *self.rules.get(name, ())) for name, found in own.items()}
+        return msgspec.structs.replace(self, site=groups, rules={**self.rules, **both})
 
 
 def group_rows(rows: Iterable[OpRow]) -> dict[Name, tuple[OpRow, ...]]:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,27 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("CONVERT_CACHE_DIR", str(base / "cache"))
     monkeypatch.setenv("CONVERT_REGISTRY", str(base / "registry"))
     monkeypatch.setenv("CONVERT_OUT", str(base / "out"))
+
+
+@pytest.fixture
+def counted() -> Callable[..., tuple[Any, int]]:
+    """``counted(function, *args)``: its value, and how many functions Python called for it: work without a clock."""
+
+    def run(function: Callable[..., Any], *args: Any) -> tuple[Any, int]:
+        calls = 0
+
+        def seen(_: object, event: str, __: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(seen)
+        try:
+            value = function(*args)
+        finally:
+            sys.setprofile(None)
+        return value, calls
+
+    return run
 
 
 @pytest.fixture

@@ -140,11 +140,15 @@ class Runner(Protocol):
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run: the artifact, the graph it was made from (names, dtypes, order), and a folder for scratch files."""
+    """What to run: the artifact, the graph it was made from (names, dtypes, order), and a folder for scratch files.
+
+    ``replaceable``: something stands in for a run, so a plan that leaves the gate to another machine is heeded.
+    """
 
     artifact: CompiledArtifact
     graph: OnnxGraph
     folder: Path
+    replaceable: bool = False
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from artifacts.runner import Finished
 from convert.backends.base import LOG, Missing, Runner, Toolchain
 from convert.links import link_or_copy
-from convert.toolchains.place import installed_toolchain
+from convert.toolchains.place import installed_toolchain, unfinished_toolchains
 from convert.values import OnnxGraph, Plan
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ def probe_installed(toolchain: str, *, name: str, distribution: str, note: str =
     found = installed_toolchain(toolchain)
     if found is None:
         hint = f"convert toolchain install {toolchain} --accept-license" + (f" ({note})" if note else "")
-        return Missing(name=name, reason="its toolchain is not installed", hint=hint)
+        half = toolchain in unfinished_toolchains()
+        reason = "the installation of its toolchain was stopped half-way" if half else "its toolchain is not installed"
+        return Missing(name=name, reason=reason, hint=hint)
     packages = found.record.packages
     return Toolchain(
         name=name, version=packages.get(distribution, found.record.version), details={"python": str(found.python)}

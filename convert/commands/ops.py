@@ -189,15 +189,17 @@ def learn_command(
     from op_registry.learn import learn
 
     card = find_target(target) if target else None
-    learned = learn(source, vendor=vendor, version=toolchain_version, target=card)
     path = overlay or overlay_path()
+    site = read_overlay(path)
+    learned = learn(source, vendor=vendor, version=toolchain_version, target=card, site=site)
     if not dry_run:
-        write_overlay(merged(read_overlay(path), learned.lines), path)
+        write_overlay(merged(site, learned.lines), path)
     if as_json:
         print_json(learned, overlay=None if dry_run else str(path))
         return
     rows = [
-        (line.state, f"{line.domain}::{line.op}".removeprefix("::"), line.opsets, line.note) for line in learned.lines
+        (line.state, f"{line.domain}::{line.op}".removeprefix("::"), line.opsets, line.when or line.note)
+        for line in learned.lines
     ]
     print_table(("state", "operator", "opsets", "note"), rows)
     for note in learned.notes:

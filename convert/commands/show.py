@@ -147,6 +147,8 @@ def _print_target(conversion: Conversion, result: TargetResult) -> None:
         click.echo(f"ladder    {ladder_text(result.ladder)}")
     if result.plan is not None and result.status == "planned":
         click.echo(f"plan      {' '.join(result.plan.argv)}")
+        for note in result.plan.notes:
+            click.echo(f"{note.level:9} {note.text}")
     if result.artifact is not None:
         click.echo(f"artifact  {result.artifact.path}  {size_text(result.artifact.bytes)}  {result.artifact.sha256}")
     if result.handoff is not None:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError, EncodeError
-from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from convert.bigmodel import external_tensors, write_weights
 from convert.errors import ConvertError
 from convert.graphs import MODEL, WEIGHTS, graphs_of, read_model, spec_of
+from convert.lowering.inference import infer
 from convert.values import OnnxGraph, TensorSpec
 
 FOLDER = "failing"
@@ -24,7 +25,7 @@ MOST = 8
 """Nodes that are cut out at most."""
 FAULTS = (
     onnx.checker.ValidationError,
-    shape_inference.InferenceError,
+    onnx.shape_inference.InferenceError,
     DecodeError,
     EncodeError,
     ConvertError,
@@ -121,11 +122,7 @@ def _read_by(node: NodeProto) -> list[str]:
 
 
 def _types(model: ModelProto) -> dict[str, ValueInfoProto]:
-    try:
-        inferred = shape_inference.infer_shapes(model)
-    except (shape_inference.InferenceError, ValueError):
-        inferred = model
-    graph = inferred.graph
+    graph = infer(model).graph
     return {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
 
 

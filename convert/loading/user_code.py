@@ -23,7 +23,11 @@ NOISE = re.compile(
 SAID = re.compile(r"^(?:[\w.]+(?:Error|Exception)): (.+)")
 UNSAFE = re.compile(r"Unsupported (?:global|class): (?:GLOBAL )?([\w.]+)")
 """How ``torch.load(weights_only=True)`` says what it refuses to import."""
+NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"
+"""How torch says so; it raises a RuntimeError."""
 MAX_LINE = 400
+MAKES_NAMES = frozenset({"*", "globals", "__getattr__", "exec", "setattr"})
+"""What a file has that may make names which do not stand in its text."""
 
 
 def one_line(error: BaseException) -> str:
@@ -69,6 +73,8 @@ class Guarded:
             return
         if isinstance(error, MemoryError):
             return
+        if NO_MEMORY in str(error):
+            raise MemoryError(one_line(error)) from error
         if isinstance(error, OSError) and (full := disk_full(error, "the model's own code was writing")):
             raise full from error
         raise self._error(self._code, f"{self._doing}: {one_line(error)}", hint=self._hint) from error
@@ -107,12 +113,45 @@ def import_callable(text: str, option: str, *, beside: Path | None = None) -> Ca
     return found  # type: ignore[no-any-return]
 
 
+def find_callable(text: str, option: str) -> None:
+    """Look for what :func:`import_callable` would import, without running any of it.
+
+    Raises :class:`UsageError` CNV-2018 where the file, the name in it, or the module's outermost package is not there.
+    A name that a file may make in another way than by writing it down is left to the import, and so is a file that
+    can't be parsed.
+    """
+    where, name = split_callable(text, option)
+    if not where.endswith(".py"):
+        search_also(Path.cwd())
+        _known_module(where, where.partition(".")[0], option)
+        return
+    _existing_file(where, option, None)
+    first = name.partition(".")[0]
+    try:
+        names = _written_names(ast.parse(Path(where).expanduser().read_bytes()))
+    except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
+        return
+    if first not in names and not names & MAKES_NAMES:
+        raise UsageError(
+            "CNV-2018", f"{option}: {where} has no callable {first!r}", hint="check the name after the colon"
+        )
+
+
+def _written_names(tree: ast.Module) -> set[str]:
+    """Every name that a file's text has, whether it is bound there or only read."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.partition(".")[0])
+    return names
+
+
 def _import_file(where: str, option: str, beside: Path | None) -> ModuleType:
-    path = Path(where).expanduser().absolute()
-    if not path.is_file():
-        near = beside / Path(where).name if beside is not None else None
-        hint = f"did you mean {option} {near}:…?" if near is not None and near.is_file() else "check the path"
-        raise UsageError("CNV-2018", f"{option}: there is no file {path}", hint=hint)
+    path = _existing_file(where, option, beside)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UsageError("CNV-2018", f"{option}: {path} is no Python file", hint="give a .py file")
@@ -126,10 +165,27 @@ def _import_file(where: str, option: str, beside: Path | None) -> ModuleType:
     return module
 
 
+def _existing_file(where: str, option: str, beside: Path | None) -> Path:
+    path = Path(where).expanduser().absolute()
+    if not path.is_file():
+        near = beside / Path(where).name if beside is not None else None
+        hint = f"did you mean {option} {near}:…?" if near is not None and near.is_file() else "check the path"
+        raise UsageError("CNV-2018", f"{option}: there is no file {path}", hint=hint)
+    return path
+
+
 def _import_module(where: str, option: str) -> ModuleType:
     search_also(Path.cwd())
+    _known_module(where, where, option)
+    hint = "import the module in Python to see why"
+    with Guarded("CNV-2019", f"{option}: importing {where} failed", hint=hint, error=UsageError):
+        return importlib.import_module(where)
+    raise AssertionError("unreachable")
+
+
+def _known_module(where: str, looked_for: str, option: str) -> None:
     try:
-        known = importlib.util.find_spec(where) is not None
+        known = importlib.util.find_spec(looked_for) is not None
     except (ImportError, ValueError, AttributeError):
         known = False
     if not known:
@@ -138,10 +194,6 @@ def _import_module(where: str, option: str) -> ModuleType:
             f"{option}: there is no module {where!r} in this environment or in {Path.cwd()}",
             hint="install its package, set PYTHONPATH to its folder, or give the file: path/file.py:callable",
         )
-    hint = "import the module in Python to see why"
-    with Guarded("CNV-2019", f"{option}: importing {where} failed", hint=hint, error=UsageError):
-        return importlib.import_module(where)
-    raise AssertionError("unreachable")
 
 
 def search_also(folder: Path) -> None:

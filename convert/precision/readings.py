@@ -151,8 +151,10 @@ class Reader:
         for joined, rows in self._joined:
             values = answer[self._places[joined.output]].reshape(-1)
             if joined.part == "sample":
-                lengths[rows] = joined.size
-                begins[rows] = end + joined.size * np.arange(len(rows))
+                # Shape inference may be wrong (onnx's of STFT is): of what has another size nothing is known apart.
+                size = joined.size if values.size == joined.size * len(rows) else values.size * (len(rows) == 1)
+                lengths[rows] = size
+                begins[rows] = end + size * np.arange(len(rows))
                 parts.append(values)
                 end += values.size
             else:

@@ -58,7 +58,9 @@ def validate_with(
     if evidence.measured is not None:
         ran: Ran | CannotRun = read_measured(graph, evidence.measured)
     else:
-        ran = _start(graph, artifact, samples, options, folder)
+        request = RunRequest(artifact=artifact, graph=graph, folder=folder, replaceable=evidence.forecast is not None)
+        runner = runner_for(options.timeout, folder, options.launcher)
+        ran = load_backend(artifact.backend).run(request, samples.feeds(), runner)
     if isinstance(ran, CannotRun):
         if evidence.forecast is None:
             raise _nothing_runs(artifact, ran)
@@ -87,14 +89,6 @@ def validate_with(
         files=(file_entry(folder, PICTURES),),
         folder=str(folder),
     )
-
-
-def _start(
-    graph: OnnxGraph, artifact: CompiledArtifact, samples: _Samples, options: ValidateOptions, folder: Path
-) -> Ran | CannotRun:
-    backend = load_backend(artifact.backend)
-    request = RunRequest(artifact=artifact, graph=graph, folder=folder)
-    return backend.run(request, samples.feeds(), runner_for(options.timeout, folder, options.launcher))
 
 
 def _nothing_runs(artifact: CompiledArtifact, why: CannotRun) -> ToolchainMissing:

@@ -61,4 +61,4 @@ def installed_toolchains() -> list[Installed]:
 def unfinished_toolchains() -> list[str]:
     """Names of toolchains whose installation was stopped half-way."""
     root = toolchains_root()
-    return [name for name in all_toolchains() if (root / name).is_dir() and installed_toolchain(name) is None]
+    return [name for name in all_toolchains() if (root / name / VENV).is_dir() and installed_toolchain(name) is None]

@@ -65,5 +65,7 @@ def _ask(python: Path, folder: Path) -> str:
     except ModelConvertError as error:
         return error.message
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    said = lines[-1][:200] if lines else "nothing"
-    return said if ended.returncode == 0 else f"exit {ended.returncode}: {said}"
+    if ended.returncode == 0:
+        return lines[-1][:200] if lines else "nothing"
+    # A shim that has no interpreter says so first, and then explains at length.
+    return f"exit {ended.returncode}: {lines[0][:200] if lines else 'nothing'}"

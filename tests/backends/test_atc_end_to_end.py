@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -54,9 +56,11 @@ class Site:
         graph = helper.make_graph(nodes, "g", values[:1], values[1:], [weight])
         save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "m.onnx")
 
-    def __call__(self, *args: str, fault: str = "", target: str = "Ascend910B", **more: str) -> Ended:
+    def __call__(
+        self, *args: str, fault: str = "", target: str = "Ascend910B", model: str = "m.onnx", **more: str
+    ) -> Ended:
         process = subprocess.run(
-            [sys.executable, "-m", "convert", "m.onnx", "--target", target, "--json", *args],
+            [sys.executable, "-m", "convert", model, "--target", target, "--json", *args],
             cwd=self.folder,
             env={**self.environment, **({"ATC_DOUBLE_FAULT": fault} if fault else {}), **more},
             capture_output=True,
@@ -64,6 +68,16 @@ class Site:
             timeout=240,
         )
         return Ended(process.returncode, json.loads(process.stdout), process.stderr)
+
+    def learn(self, hint: str, own: dict[str, str]) -> Any:
+        """Run the command that a hint names; the one line that it learned."""
+        (words,) = re.findall(r"`convert (ops learn [^`]+)`", hint)
+        process = subprocess.run(
+            [sys.executable, "-m", "convert", *shlex.split(words), "--json"],
+            cwd=self.folder, env={**self.environment, **own}, capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        (line,) = json.loads(process.stdout)["lines"]
+        return line
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +214,31 @@ def test_check_asks_the_toolkit_that_is_here(site: Site) -> None:
     (target,) = json.loads(process.stdout)["targets"]
     assert [run["stage"] for run in target["stages"]][-1] == "precheck"
     assert target["support"]["supported"]
+
+
+def test_an_operator_that_only_atc_refuses_is_learned_from_its_log(site: Site, tmp_path: Path) -> None:
+    """The data have a kernel of Det on the AI CPU; the stand-in's plug-ins lack it, as a smaller installation may.
+
+    ATC's refusal names one opset, so the graph is tried at another; refused there too, the operator is known to lack.
+    """
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="first"),
+        helper.make_node("Det", ["a"], ["y"], name="the_det"),
+    ]
+    x, y = (helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [2, 3, 3]), ("y", [2])))
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "det.onnx")
+    own = {"CONVERT_OPS_OVERLAY": str(tmp_path / "site.csv"), "CONVERT_OUT": str(tmp_path / "out")}
+    learned = []
+    for _ in range(2):
+        refused = site(model=str(tmp_path / "det.onnx"), **own)
+        assert (refused.code, refused.error["code"]) == (7, "CNV-7261")
+        assert "operator Det; node the_det" in refused.error["message"]
+        learned.append(site.learn(refused.error["hint"], own))
+    assert [row["opsets"] for row in learned] == ["17", "8-18"]
+    assert {(row["op"], row["state"], row["versions"]) for row in learned} == {("Det", "refused", "==8.5.0")}
+    known = site(model=str(tmp_path / "det.onnx"), **own)
+    assert (known.code, known.error["code"]) == (5, "CNV-5001")
+    (judged,) = known.said["targets"][0]["support"]["unsupported"]
+    assert (judged["node"], judged["grade"]) == ("the_det", "site")
+    assert "compile" not in [run["stage"] for run in known.said["targets"][0]["stages"]]

@@ -14,22 +14,24 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from convert.backends import load_backend
+from convert.backends import load_backend, sophgo
 from convert.backends.base import CannotRun, Inside
 from convert.backends.sophgo import child_steps
 from convert.backends.sophgo.inside import by_value, script_lines
-from convert.backends.sophgo.script import BETWEEN, PRODUCTS
+from convert.backends.sophgo.script import BETWEEN, LOGICAL, PRODUCTS
 from convert.causes import cause
 from convert.errors import CompileFailed
 from convert.stages import locate
 from convert.values import (
     CompiledArtifact,
     CompileOptions,
+    DimRange,
     Forecast,
     Located,
     NodeForecast,
     OnnxGraph,
     Plan,
+    TensorSpec,
     ValidateOptions,
     Where,
 )
@@ -104,7 +106,7 @@ MLIR = """
 #loc7 = loc("h_LSTM")
 #loc8 = loc(fused[#loc6, #loc7])
 """
-TYPES = {"products": PRODUCTS, "between": BETWEEN}
+TYPES = {"products": PRODUCTS, "between": BETWEEN, "logical": LOGICAL}
 
 
 def test_what_stands_between_two_products_is_int8_and_what_leads_away_is_not() -> None:
@@ -112,6 +114,34 @@ def test_what_stands_between_two_products_is_int8_and_what_leads_away_is_not() -
     assert [one.name for one in found] == ["a_Conv", "b_Relu", "c_Conv", "d_Reshape", "y_LSTM"]
     assert child_steps.narrow_of(TYPES, found, set()) == {"a_Conv", "b_Relu", "c_Conv"}
     assert child_steps.narrow_of(TYPES, found, {"c_Conv"}) == {"a_Conv"}
+
+
+def test_a_product_of_what_was_compared_is_not_in_int8() -> None:
+    """tpu-mlir casts it by one scale and multiplies by another."""
+    compared = child_steps.Operation("e_Equal", "Compare", ["%1"], ["%0"])
+    product = child_steps.Operation("m_MatMul", "MatMul", ["%2"], ["%1", "%9"])
+    after = child_steps.Operation("n_MatMul", "MatMul", ["%3"], ["%2", "%8"])
+    assert child_steps.narrow_of(TYPES, [compared, product, after], set()) == {"n_MatMul"}
+
+
+def test_a_scalar_is_a_tensor_of_one_element_for_tpu_mlir() -> None:
+    scalar = TensorSpec(name="rate", dtype="int64", shape=())
+    wide = TensorSpec(name="x", dtype="float32", shape=("N", 3))
+    graph = OnnxGraph(
+        parent="",
+        stage="adapt",
+        opset=17,
+        inputs=(wide, scalar),
+        outputs=(scalar,),
+        dims=(DimRange(name="N", sizes=(2,)),),
+    )
+    assert sophgo._fixed_shapes(graph) == [[2, 3], [1]]
+    (given,) = sophgo._cast([{"x": np.zeros((2, 3), np.float32), "rate": np.array(16000)}])
+    assert {name: (array.shape, array.dtype.name) for name, array in given.items()} == {
+        "x": ((2, 3), "float32"), "rate": ((1,), "int32")
+    }  # fmt: skip
+    (back,) = sophgo.in_order({"rate_Add": np.array([3], np.int32)}, (scalar,))
+    assert (back.shape, back.dtype.name) == ((), "int64")
 
 
 def test_a_node_that_was_fused_is_kept_by_the_name_of_its_last_part(tmp_path: Path) -> None:

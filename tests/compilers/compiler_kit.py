@@ -133,3 +133,22 @@ def write_det(path: Path) -> None:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
     graph = helper.make_graph(nodes, "g", [x], [y])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def write_einsum(path: Path) -> None:
+    """A graph with an Einsum of an equation that is not on tpu-mlir's list."""
+    node = helper.make_node("Einsum", ["x", "w"], ["y"], name="the_product", equation="ijk,lkj->il")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 5])
+    weight = onnx.numpy_helper.from_array(np.random.default_rng(4).normal(size=(5, 4, 3)).astype(np.float32), "w")
+    graph = helper.make_graph([node], "g", [x], [y], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def write_wide(path: Path) -> None:
+    """A small graph whose input is so wide that the simulator's cost is told."""
+    node = helper.make_node("AveragePool", ["x"], ["y"], name="pool", kernel_shape=[4, 4], strides=[4, 4])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 72, 72])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 18, 18])
+    graph = helper.make_graph([node], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)

@@ -138,7 +138,9 @@ def test_sophgo_says_what_check_predicts(tmp_path: Path, capsys: pytest.CaptureF
 def compiled(path: Path, programs: Path, folder: Path) -> str:
     """What tpu-mlir says to a graph in F32; empty where it compiles it."""
     folder.mkdir()
-    shapes = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in onnx.load(path).graph.input]
+    graph = onnx.load(path).graph
+    # A scalar is a tensor of one element for tpu-mlir.
+    shapes = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] or [1] for value in graph.input]
     commands = (
         ["model_transform.py", "--model_name", "m", "--model_def", str(path), "--input_shapes", json.dumps(shapes)],
         ["model_deploy.py", "--quantize", "F32", "--chip", "bm1684x", "--model", "m.bmodel"],

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from compiler_kit import LEAST, RAN_ON, TARGETS, command, processes, variables, worst_cosine, write_det
+from compiler_kit import LEAST, RAN_ON, TARGETS, command, processes, variables, worst_cosine, write_det, write_wide
 
 from artifacts.digest import FileEntry
 from convert.arrays import load_npz
@@ -230,3 +230,25 @@ def test_a_bundle_is_compiled_by_its_own_script_and_taken_up_again(models: Path,
     assert resumed.code == 0, resumed.document
     assert resumed.document["status"] == "published"
     assert resumed.target["validation"]["ran_on"] == RAN_ON[target]
+
+
+def test_the_cost_of_the_simulator_is_told_before_and_its_gate_is_judged_elsewhere(
+    models: Path, tmp_path: Path
+) -> None:
+    if installed_toolchain("sophgo") is None:
+        pytest.skip("the toolchain sophgo is not installed: make test-compilers installs it")
+    write_wide(tmp_path / "wide.onnx")
+    words = ("wide.onnx", "--target", "BM1684X")
+    planned = command(tmp_path, "convert", *words, "--dry-run")
+    (note,) = planned.target["plan"]["notes"]
+    assert (note["level"], "--option simulate=no" in note["text"]) == ("warning", True)
+    here = command(tmp_path, "convert", *words, "--option", "simulate=no")
+    assert (here.code, here.target["validation"]["ran_on"]) == (0, "forecast"), here.document["error"]
+    assert here.target["plan"]["notes"] == []
+    ref = here.target["artifact"]["ref"]
+    there = tmp_path / "there"
+    there.mkdir()
+    place = {"CONVERT_REGISTRY": str(tmp_path / "registry")}
+    judged = command(there, "convert", "bench", ref, "--runs", "1", "--warmup", "0", **place)
+    assert judged.code == 0, judged.document
+    assert "simulator" in json.dumps(judged.document)

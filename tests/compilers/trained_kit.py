@@ -14,6 +14,12 @@ MODELS: dict[str, tuple[str, ...]] = {
     "magika": ("magika-model.onnx", "--dim", "unk__214=1"),
     "basic_pitch": ("basic_pitch-nmp.onnx", "--dim", "unk__749=1"),
     "silero": ("silero.pt",),
+    "silero_if": ("silero_vad-silero_vad.onnx", "--dim", "input_0=1", "--dim", "input_1=576", "--dim", "state_1=1"),
+    "silero_16k": ("silero_vad-silero_vad_16k_op15.onnx", "--dim", "batch=1", "--dim", "sequence=576"),
+    "silero_half": ("silero_vad-silero_vad_half.onnx", "--dim", "batch=1", "--dim", "sequence=576"),
+    "silero_ifless": ("silero_vad-silero_vad_op18_ifless.onnx", "--dim", "batch=1", "--dim", "sequence=576"),
+    "silero_openvino": ("silero_vad-silero_vad_openvino_16k.onnx",),
+    "silero_sequence": ("silero_vad-silero_vad_16k_sequence.onnx", "--dim", "sequence_length=4"),
     "pnet": ("facenet_pytorch-pnet.pt", "--factory", f"{FACENET}:PNet"),
     "rnet": ("facenet_pytorch-rnet.pt", "--factory", f"{FACENET}:RNet"),
     "onet": ("facenet_pytorch-onet.pt", "--factory", f"{FACENET}:ONet"),
@@ -52,11 +58,24 @@ def feeds(name: str, seed: int) -> Iterator[dict[str, Any]]:
             yield {"bytes": text(rng)}
         elif name == "basic_pitch":
             yield {"serving_default_input_2:0": sound(rng, 43844)[None, :, None]}
-        elif name == "silero":
-            state = rng.normal(0, 0.3, (2, 1, 128)).astype(np.float32)
-            yield {"x": sound(rng, 576)[None], "state": state}
+        elif name.startswith("silero"):
+            yield speech(rng, name)
         else:
             yield {"x": face(rng, PIXELS[name])}
+
+
+WITH_RATE = ("silero_if", "silero_16k", "silero_ifless")
+"""Of silero's files those that ask for the sampling rate, too, to choose between two networks."""
+
+
+def speech(rng: np.random.Generator, name: str) -> dict[str, Any]:
+    """A piece of sound with the state before it, as each of silero's files names and shapes them."""
+    state = rng.normal(0, 0.3, (2, 1, 128)).astype(np.float32)
+    if name == "silero_sequence":
+        pieces = np.stack([sound(rng, 576) for _ in range(4)])
+        return {"input": pieces, "h": state[:1], "c": state[1:]}
+    rate = {"sr": np.array(16000)} if name in WITH_RATE else {}
+    return {"x" if name == "silero" else "input": sound(rng, 576)[None], "state": state, **rate}
 
 
 TEXTS = (

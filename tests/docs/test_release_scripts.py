@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -153,6 +154,18 @@ def test_no_pinned_version_has_a_known_weakness() -> None:
     ended = audit()
     assert ended.returncode == 0, ended.stdout
     assert re.fullmatch(r"\d+ versions, none of which the list of \d{4}-\d\d-\d\d knows a weakness of\n", ended.stdout)
+
+
+def test_no_oldest_version_that_the_project_allows_has_a_known_weakness(tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = [project["build-system"]["requires"], project["project"]["dependencies"]]
+    groups += project["project"]["optional-dependencies"].values()
+    oldest = {match for group in groups for line in group if (match := re.match(r"[\w.-]+>=[\d.]+", line))}
+    pins = tmp_path / "oldest.txt"
+    pins.write_text("\n".join(sorted(match[0].replace(">=", "==") for match in oldest)) + "\n")
+    assert "onnx==" in pins.read_text()
+    ended = audit("--constraints", pins)
+    assert ended.returncode == 0, ended.stdout
 
 
 def test_a_weak_version_and_a_loose_pin_are_told_with_their_source(tmp_path: Path) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
+
+from artifacts.cli import run_boundary
+from convert.__main__ import cli
 
 
 def first(document: dict[str, Any]) -> dict[str, Any]:
@@ -72,3 +79,35 @@ def test_without_a_card_the_artifact_is_built_and_judged_on_the_forecast(sdk, co
     sdk(card="")
     code, told = convert("--no-publish")
     assert (code, first(told)["validation"]["ran_on"]) == (0, "forecast"), told
+
+
+def test_an_operator_that_only_the_builder_refuses_is_learned_from_its_log(
+    sdk, convert, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """Nothing public tells whether MagicMind has Det, so `check` lets it through."""
+    sdk()
+    monkeypatch.setenv("CONVERT_OPS_OVERLAY", str(tmp_path / "site.csv"))
+    onnx.save(with_det(), tmp_path / "tiny.onnx")
+    code, told = convert("--opset", "11")
+    error = first(told)["error"]
+    assert (code, error["code"]) == (7, "CNV-7261"), error
+    assert "Det" in error["message"]
+    assert "the_det" in error["message"]
+    (words,) = re.findall(r"`convert (ops learn [^`]+)`", error["hint"])
+    assert run_boundary(cli, [*shlex.split(words), "--json"], prog="convert", usage_code="CNV-2000") == 0
+    assert json.loads(capsys.readouterr().out)["vendor"] == "cambricon"
+    code, told = convert("--opset", "11")
+    assert (code, first(told)["error"]["code"]) == (5, "CNV-5001")
+    assert [(one["node"], one["grade"]) for one in first(told)["support"]["unsupported"]] == [("the_det", "site")]
+    assert "compile" not in [run["stage"] for run in first(told)["stages"]]
+
+
+def with_det() -> onnx.ModelProto:
+    """A graph with Det at opset 11."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="first"),
+        helper.make_node("Det", ["a"], ["y"], name="the_det"),
+    ]
+    x, y = (helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [2, 3, 3]), ("y", [2])))
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -389,3 +391,35 @@ def test_a_bundle_is_compiled_and_measured_by_its_own_scripts_where_the_card_is(
     machine()
     code, told = convert("resume", folder)
     assert (code, told["targets"][0]["validation"]["ran_on"]) == (0, "device")
+
+
+def test_an_operator_that_only_the_driver_refuses_is_learned_from_its_log(
+    machine, tmp_path: Path, convert, monkeypatch
+) -> None:
+    """Nothing public tells whether Hygon's build has Det, so `check` lets it through."""
+    machine("4.0.0", arch="gfx928")
+    monkeypatch.setenv("CONVERT_OPS_OVERLAY", str(tmp_path / "site.csv"))
+    onnx.save(with_det(), tmp_path / "det.onnx")
+    words = (tmp_path / "det.onnx", "--target", "K100_AI")
+    code, told = convert(*words)
+    error = told["targets"][0]["error"]
+    assert (code, error["code"]) == (7, "CNV-7261"), error
+    assert "operator Det" in error["message"]
+    assert "the_det" in error["message"]
+    (lesson,) = re.findall(r"`convert (ops learn [^`]+)`", error["hint"])
+    code, learned = convert(*shlex.split(lesson))
+    assert (code, learned["vendor"], [row["op"] for row in learned["lines"]]) == (0, "hygon", ["Det"])
+    code, told = convert(*words)
+    target = told["targets"][0]
+    assert (code, target["error"]["code"]) == (5, "CNV-5001")
+    assert [(one["node"], one["grade"]) for one in target["support"]["unsupported"]] == [("the_det", "site")]
+    assert "compile" not in [run["stage"] for run in target["stages"]]
+
+
+def with_det() -> onnx.ModelProto:
+    """A graph with Det."""
+    make = onnx.helper.make_node
+    nodes = [make("Relu", ["x"], ["a"], name="first"), make("Det", ["a"], ["y"], name="the_det")]
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [2, 3, 3]), ("y", [2])))
+    graph = onnx.helper.make_graph(nodes, "g", [x], [y])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)

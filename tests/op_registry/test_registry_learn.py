@@ -268,3 +268,71 @@ def test_what_is_known_of_this_very_version_stands_over_what_is_said_of_all() ->
     assert states == ["refused", "ok", "ok"]
     judged = judge_model(relu_and_gelu(), find_target("Ascend310P3"), toolchain_version="8.5.0", site=lines)
     assert [(node.node, node.state) for node in judged.judged] == [("g", "refused")]
+
+
+REFUSED_FORM = (
+    "TPU-MLIR v1.30.2-20260831\n<unknown>:0: error: loc(\"y_Einsum\"): 'top.Einsum' op attribute 'mode' failed"
+)
+
+
+def with_einsum(equation: str) -> object:
+    node = helper.make_node("Einsum", ["x", "w"], ["y"], name="product", equation=equation)
+    info = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [2, 3]), ("y", [2]))
+    ]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    graph = helper.make_graph([node], "g", info[:1], info[1:], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_a_refused_form_is_learned_with_its_attributes_and_no_other_form_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "compile.log"
+    log.write_text(REFUSED_FORM)
+    with pytest.raises(UnreadableSource, match="a form of Einsum, and which one isn't told"):
+        learn(log)
+    (tmp_path / "failing").mkdir()
+    (tmp_path / "failing" / "model.onnx").write_bytes(with_einsum("ij,j->i").SerializeToString())  # type: ignore[attr-defined]
+    learned = learn(log)
+    assert [(line.op, line.when, line.versions) for line in learned.lines] == [
+        ("Einsum", "attr equation is ij,j->i", "==1.30.2")
+    ]
+    path = write_overlay(merged((line("Gelu"),), learned.lines), tmp_path / "site.csv")
+    site = read_overlay(path)
+    assert site == merged((line("Gelu"),), learned.lines)
+    target = find_target("BM1684X")
+    known = judge_model(with_einsum("ij,j->i"), target, site=site)
+    assert [(one.node, one.state, one.grade) for one in known.judged] == [("product", "refused", "site")]
+    assert judge_model(with_einsum("ji,i->j"), target, site=site).supported
+
+
+def test_a_form_that_openvino_refuses_is_learned_too(tmp_path: Path) -> None:
+    log = tmp_path / "compile.log"
+    log.write_text(
+        "openvino_compile: openvino 2026.4.1-22\nSummary:\n-- Conversion is failed for: Einsum-17, Conv-17\n"
+    )
+    (tmp_path / "failing").mkdir()
+    (tmp_path / "failing" / "model.onnx").write_bytes(with_einsum("ij,j->i").SerializeToString())  # type: ignore[attr-defined]
+    learned = learn(log)
+    assert [(line.vendor, line.op, line.when) for line in learned.lines] == [
+        ("intel", "Einsum", "attr equation is ij,j->i")
+    ]
+    assert learned.notes == ("Conv: which form isn't told",)
+
+
+def test_a_second_refusal_of_one_operator_tells_that_its_plug_in_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "compile.log"
+    site: tuple[SiteRow, ...] = ()
+    told = []
+    for opset in (17, 13):
+        path.write_text(f"E13010: No operator plugin is registered for Op: n, optype: ai.onnx::{opset}::Det.")
+        learned = learn(path, version="8.5.0", site=site)
+        site = merged(site, learned.lines)
+        told.append([item.opsets for item in site])
+    assert told == [["17"], ["8-18"]]
+
+
+def test_an_overlay_with_a_condition_that_cannot_be_read_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "ops.csv"
+    path.write_text(f"{HEAD},when\nsophgo,,,,Einsum,*,refused,,us,attr equation looks odd\n")
+    with pytest.raises(MalformedData, match=r"line 2.*'looks' can't be asked of attr"):
+        read_overlay(path)

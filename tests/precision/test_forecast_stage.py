@@ -206,3 +206,14 @@ def test_fp32_is_the_reference_itself(make_graph, tmp_path: Path):
     forecast = forecast_graph(make_graph(LOOP, {"x": ROWS}), ForecastOptions(precision="fp32"), tmp_path / "f")
     assert forecast.holds
     assert forecast.outputs[0].rel_l2 == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_tensor_of_another_size_than_onnx_infers_ends_in_a_forecast(make_graph, tmp_path: Path):
+    """Of STFT with a window alone onnx's shape inference says 16 bins, and there are 9."""
+    text = """g (float[1,64,1] x) => (float[1,7,9,2] y)
+        <int64 step = {8}, float[16] window = {1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1}> { [s] y = STFT(x, step, window) }"""
+    sound = np.random.default_rng(2).normal(size=(1, 64, 1)).astype(np.float32)
+    forecast = forecast_graph(make_graph(text, {"x": sound}), FP16, tmp_path / "f")
+    assert forecast.holds
+    assert forecast.outputs[0].rel_l2 is not None
+    assert 0 < forecast.outputs[0].rel_l2 < 0.005

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from convert.backends.base import Missing
+from convert.backends.children import probe_installed
 from convert.commands.toolchain import command
 from convert.errors import ToolchainMissing, UsageError
 from convert.toolchains import install as installing
@@ -89,6 +91,11 @@ def test_a_stopped_installation_goes_on_after_its_last_step(tmp_path: Path, monk
         install_toolchain(toy)
     assert installed_toolchain("toy") is None
     assert unfinished_toolchains() == ["toy"]
+    asked = probe_installed("toy", name="Toy", distribution="toy")
+    assert isinstance(asked, Missing)
+    assert (asked.reason, asked.hint) == (
+        "the installation of its toolchain was stopped half-way", "convert toolchain install toy --accept-license"
+    )  # fmt: skip
     told: list[str] = []
     install_toolchain(toy, tell=told.append)
     assert told == ["toy 1.0: mends", "toy 1.0: trial"]
@@ -112,7 +119,7 @@ def test_what_does_not_install_fit_or_import_is_told_with_its_log(tmp_path: Path
 def test_an_interpreter_is_found_by_running_it(tmp_path: Path) -> None:
     shim = tmp_path / "bin" / "python3.10"
     shim.parent.mkdir()
-    shim.write_text("#!/bin/sh\necho 'pyenv: python3.10: command not found' >&2\nexit 127\n")
+    shim.write_text("#!/bin/sh\necho 'pyenv: python3.10: command not found' >&2\necho 'See also.)' >&2\nexit 127\n")
     shim.chmod(0o755)
     home = tmp_path / "home" / ".pyenv" / "versions" / "3.10.9" / "bin"
     home.mkdir(parents=True)
@@ -123,6 +130,18 @@ def test_an_interpreter_is_found_by_running_it(tmp_path: Path) -> None:
     (home / "python").write_text("#!/bin/sh\necho 3.10\n")
     (home / "python").chmod(0o755)
     assert find_python("3.10", tmp_path, environment) == home / "python"
+
+
+def test_a_toolchain_whose_python_is_missing_is_not_half_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PYENV_ROOT", raising=False)
+    with pytest.raises(ToolchainMissing, match=r"no Python 3\.1 that works was found$") as refused:
+        install_toolchain(known(("toy",), python="3.1"))
+    assert "--python PATH" in refused.value.hint
+    assert unfinished_toolchains() == []
 
 
 def test_nothing_is_installed_without_agreeing_to_the_licence() -> None:

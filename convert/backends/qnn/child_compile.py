@@ -22,9 +22,8 @@ def say(text: str) -> None:
 
 
 def session_options(settings: dict[str, Any]) -> Any:
-    """Session options with the QNN provider on every device that it offers, and the CPU left out."""
+    """Session options with the QNN provider on every device that it offers."""
     name = "QNNExecutionProvider"
-    onnxruntime.register_execution_provider_library(name, onnxruntime_qnn.get_library_path())
     devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
     options = onnxruntime.SessionOptions()
     provider = {
@@ -35,19 +34,37 @@ def session_options(settings: dict[str, Any]) -> Any:
         "htp_arch": settings["htp_arch"],
     }
     options.add_provider_for_devices(devices, provider)
-    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     return options
+
+
+def tell_what_is_left(settings: dict[str, Any]) -> None:
+    """One line for each node that the HTP does not take: what a session that may use the CPU gives to it."""
+    options = session_options(settings)
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    session = onnxruntime.InferenceSession(settings["model"], options)
+    for part in session.get_provider_graph_assignment_info():
+        if part.ep_name == "CPUExecutionProvider":
+            for node in part.get_nodes():
+                say(f"left to the CPU: {node.op_type} {node.name}")
 
 
 def main() -> int:
     """Run the settings named on the command line; gives the exit code."""
     with open(sys.argv[1], encoding="utf-8") as stream:
         settings = json.load(stream)
+    name = "QNNExecutionProvider"
+    onnxruntime.register_execution_provider_library(name, onnxruntime_qnn.get_library_path())
     options = session_options(settings)
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     options.add_session_config_entry("ep.context_enable", "1")
     options.add_session_config_entry("ep.context_file_path", settings["output"])
     options.add_session_config_entry("ep.context_embed_mode", "0")
-    onnxruntime.InferenceSession(settings["model"], options)
+    try:
+        onnxruntime.InferenceSession(settings["model"], options)
+    except onnxruntime.capi.onnxruntime_pybind11_state.Fail as error:
+        if "assigned to the default CPU EP" in str(error):
+            tell_what_is_left(settings)
+        raise
     say("done")
     return 0
 

@@ -138,11 +138,8 @@ class SophgoBackend:
         if found is None:
             return CannotRun(reason="tpu-mlir is not installed", hint="convert toolchain install sophgo")
         artifact = request.artifact
-        if artifact.plan.needs.get("simulate") == "no":
-            return CannotRun(
-                reason="the simulator was left out (--option simulate=no)",
-                hint="validate on a machine that has the card, or has the time",
-            )
+        if request.replaceable and artifact.plan.needs.get("simulate") == "no":
+            return CannotRun(reason="the simulator was left out (--option simulate=no)")
         count = write_feeds(_cast(feeds), request.folder)
         (request.folder / RUN).write_text(_run_script(artifact.path(ARTIFACT), count), encoding="utf-8")
         finished = run_script(runner, ("bash", RUN), found.python.parent, "run.log")
@@ -174,7 +171,7 @@ class SophgoBackend:
 
 
 def _fixed_shapes(graph: OnnxGraph) -> list[list[int]]:
-    """The shape of every input. A symbolic dimension with one size has that size; others are refused, all at once."""
+    """Every input's shape, [1] for a scalar. A symbolic dimension with one size has that size; others are refused."""
     sizes = {dim.name: dim.sizes[0] for dim in graph.dims if len(dim.sizes) == 1}
     sizes |= {dim.name: dim.low for dim in graph.dims if not dim.sizes and dim.low == dim.high}
     open_dims = sorted({str(dim) for spec in graph.inputs for dim in spec.shape if isinstance(dim, str)} - set(sizes))
@@ -184,7 +181,8 @@ def _fixed_shapes(graph: OnnxGraph) -> list[list[int]]:
             f"Sophgo's compiler takes fixed shapes, and {', '.join(open_dims)} may be of any size",
             hint="say one size for each: " + " ".join(f"--dim {name}=1" for name in open_dims),
         )
-    return [[sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape] for spec in graph.inputs]
+    # The front end makes a tensor of one element of a scalar, and asks for that shape.
+    return [[sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape] or [1] for spec in graph.inputs]
 
 
 def _run_script(artifact: Path, count: int) -> str:
@@ -199,8 +197,13 @@ def _run_script(artifact: Path, count: int) -> str:
 
 
 def _cast(feeds: Feeds) -> Iterator[dict[str, Array]]:
+    import numpy
+
     for arrays in feeds:
-        yield {name: array.astype(DTYPES.get(array.dtype.name, array.dtype.name)) for name, array in arrays.items()}
+        yield {
+            name: numpy.atleast_1d(array.astype(DTYPES.get(array.dtype.name, array.dtype.name)))
+            for name, array in arrays.items()
+        }
 
 
 def _outputs(request: RunRequest, count: int) -> Iterator[list[Array]]:
@@ -226,11 +229,13 @@ def in_order(arrays: Mapping[str, Array], specs: tuple[TensorSpec, ...]) -> list
     by_name = dict(zip(sorted((spec.name for spec in specs), key=lambda name: -len(name)), chosen, strict=True))
     rest = iter(left.values())
     found = [by_name[spec.name] if by_name[spec.name] is not None else next(rest, None) for spec in specs]
-    return [
-        array.astype(spec.dtype) if spec.dtype in ("int64", "bool") else array
-        for spec, array in zip(specs, found, strict=True)
-        if array is not None
-    ]
+    return [_as_told(array, spec) for spec, array in zip(specs, found, strict=True) if array is not None]
+
+
+def _as_told(array: Array, spec: TensorSpec) -> Array:
+    """An output in the graph's dtype, and as a scalar where it is one."""
+    shaped = array.reshape(()) if spec.shape == () and array.size == 1 else array
+    return shaped.astype(spec.dtype) if spec.dtype in ("int64", "bool") else shaped
 
 
 def _notes(graph: OnnxGraph, options: CompileOptions, shapes: list[list[int]], simulate: str) -> tuple[Note, ...]:
@@ -241,8 +246,8 @@ def _notes(graph: OnnxGraph, options: CompileOptions, shapes: list[list[int]], s
     largest = max((math.prod(shape) for shape in shapes), default=0)
     if largest > SLOW and simulate == "yes":
         text = (
-            "the chip's simulator takes minutes for a sample of this size (a ResNet-18 at 3x224x224: 6 minutes);"
-            " --option simulate=no leaves the gate to another machine"
+            "the chip's simulator may take minutes for a sample of this size (a ResNet-18 at 3x224x224: 6 minutes);"
+            " --option simulate=no leaves that to another machine (`convert bench REF` there)"
         )
         notes.append(Note(level="warning", text=text))
     return tuple(notes)

@@ -134,9 +134,10 @@ def lowered_types(text: str) -> dict[str, str]:
 
 def narrow_of(settings: dict[str, Any], found: list[Operation], wide: set[str]) -> set[str]:
     """What is computed in int8: products, and what stands between them and only moves, selects or adds values."""
-    products = {one.name for one in found if one.kind in settings["products"]} - wide
-    narrow = products | ({one.name for one in found if one.kind in settings["between"]} - wide)
     maker = {value: one.name for one in found for value in one.makes}
+    logical = {value for one in found if one.kind in settings["logical"] for value in one.makes}
+    products = {one.name for one in found if one.kind in settings["products"] and not logical & set(one.reads)} - wide
+    narrow = products | ({one.name for one in found if one.kind in settings["between"]} - wide)
     readers: dict[str, set[str]] = {}
     for one in found:
         for value in one.reads:

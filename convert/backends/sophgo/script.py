@@ -35,6 +35,10 @@ BETWEEN = (
 """Types of tpu-mlir's operations. The forecast emulates int8 for products; between two of them the others add little
 error, and the casts to a wider type would cost."""
 
+LOGICAL = ("Compare", "CompareConst")
+"""What gives 0 or 1. tpu-mlir 1.30.2 casts it to uint8 by 1/255 and multiplies as if its scale were 1: magika's product
+of one-hot bytes with their embedding came out cut off, at a cosine of 0.18. Such a product stays wide."""
+
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the backend that the script depends on."""
@@ -61,6 +65,7 @@ def build_files(
         "keep": sorted(options.keep),
         "products": PRODUCTS if options.precision == "int8" and choices.scope == "products" else (),
         "between": BETWEEN,
+        "logical": LOGICAL,
     }
     return {
         BUILD: _script(graph, target, options, shapes, choices),

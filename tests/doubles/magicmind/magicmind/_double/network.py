@@ -159,11 +159,12 @@ def refusal(model):
     """The MLIR line for the first node that the importer does not take; empty: it takes all."""
     opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 1)
     for node in model.graph.node:
-        where = f"loc(\"{node.name}\"): error: 'onnx.{node.op_type}' op "
+        where = f'loc("{node.name}"): error: '
         if opset >= AXES_AS_INPUT.get(node.op_type, 99) and len(node.input) > 1:
-            return where + "requires a single operand"
+            return f"{where}'onnx.{node.op_type}' op requires a single operand"
         if node.op_type not in KNOWN or node.domain not in ("", "ai.onnx"):
-            return where + "is not registered"
+            told = f"unregistered operation 'onnx.{node.op_type}' found in dialect ('onnx')"
+            return f"{where}{told} that does not allow unknown operations"
     return "" if opset < 13 else f"loc(\"model\"): error: 'onnx.EntryPoint' op of opset {opset} is not known"
 
 
