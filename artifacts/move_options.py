@@ -10,7 +10,7 @@ import click
 
 from artifacts.channels import Moved
 from artifacts.keys import PrivateKey, load_private_key
-from artifacts.render import actor_option, any_registry_option, http_options, json_option, print_json
+from artifacts.render import actor_option, any_registry_option, echo, http_options, json_option, print_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS = (
@@ -46,9 +46,9 @@ def print_moved(moved: Moved, as_json: bool) -> None:
         return
     name = f"{moved.model}:{moved.channel}"
     if moved.already:
-        click.echo(f"{name} is {moved.version} already")
+        echo(f"{name} is {moved.version} already")
         return
-    click.echo(f"{name} is {moved.version} now ({moved.after})")
+    echo(f"{name} is {moved.version} now ({moved.after})")
     for waiver in moved.waivers:
-        click.echo(f"waived: {waiver.rule}, by {waiver.by}: {waiver.reason}")
-    click.echo(f"event {moved.seq}: {moved.event} (keep it elsewhere to notice a rewritten history)")
+        echo(f"waived: {waiver.rule}, by {waiver.by}: {waiver.reason}")
+    echo(f"event {moved.seq}: {moved.event} (keep it elsewhere to notice a rewritten history)")

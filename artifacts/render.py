@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import click
 import msgspec
 
-from artifacts.errors import UsageError
+from artifacts.errors import UsageError, one_line
 from artifacts.registry import folder_of, root_of
 
 registry_option = click.option(
@@ -96,6 +96,12 @@ def place_of(registry: str, text: str) -> tuple[Path | None, str, str]:
     return root_of(registry), registry or os.environ.get("CONVERT_REGISTRY", ""), text
 
 
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print lines for people. Names in them come from strangers' files, and a terminal acts on what some of them hold:
+    what can't be seen is replaced."""
+    click.echo("\n".join(map(one_line, text.split("\n"))), err=err)
+
+
 def print_json(value: Any, **extra: Any) -> None:
     """Print a value as one JSON document with ``schema`` 1 first."""
     plain = msgspec.to_builtins(value)
@@ -104,9 +110,10 @@ def print_json(value: Any, **extra: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table that fits the terminal; piped, it is plain columns, never cut."""
+    """Print a table that fits the terminal; piped, it is plain columns, never cut. Each cell is one printable line."""
+    printable = [[one_line(cell) for cell in row] for row in rows]
     if sys.stdout is None or not sys.stdout.isatty():
-        _print_columns([columns, *rows])
+        _print_columns([columns, *printable])
         return
     from rich import box
     from rich.console import Console
@@ -117,7 +124,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         table.add_column(name, overflow="fold")
-    for row in rows:
+    for row in printable:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
 

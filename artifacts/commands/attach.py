@@ -8,7 +8,7 @@ import click
 
 from artifacts.attach import attach
 from artifacts.http_options import HttpOptions
-from artifacts.render import any_registry_option, http_options, json_option, place_of, print_json
+from artifacts.render import any_registry_option, echo, http_options, json_option, place_of, print_json
 
 
 @click.command("attach")
@@ -40,4 +40,4 @@ def command(
     if as_json:
         print_json(done)
         return
-    click.echo(f"{', '.join(done.files)} attached to {done.ref} as {done.tag}")
+    echo(f"{', '.join(done.files)} attached to {done.ref} as {done.tag}")

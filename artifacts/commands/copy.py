@@ -9,7 +9,7 @@ import click
 from artifacts.http_options import HttpOptions
 from artifacts.place import copy
 from artifacts.registry import default_root
-from artifacts.render import http_options, json_option, print_json, registry_option
+from artifacts.render import echo, http_options, json_option, print_json, registry_option
 
 
 @click.command("copy")
@@ -31,6 +31,4 @@ def command(
     if as_json:
         print_json(done)
         return
-    click.echo(
-        f"{done.destination}: {len(done.tags)} tags: {', '.join(done.tags[:6])}{' …' if len(done.tags) > 6 else ''}"
-    )
+    echo(f"{done.destination}: {len(done.tags)} tags: {', '.join(done.tags[:6])}{' …' if len(done.tags) > 6 else ''}")

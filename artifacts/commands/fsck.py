@@ -9,7 +9,7 @@ import click
 from artifacts.errors import RegistryError
 from artifacts.fsck import FsckReport, fsck
 from artifacts.registry import default_root
-from artifacts.render import json_option, print_json, print_table, registry_option, size_text
+from artifacts.render import echo, json_option, print_json, print_table, registry_option, size_text
 
 
 @click.command("fsck")
@@ -45,7 +45,7 @@ def _error(report: FsckReport) -> RegistryError | None:
 
 
 def _print_report(report: FsckReport) -> None:
-    click.echo(report.root)
+    echo(report.root)
     rows = [
         (model.name, str(model.refs), str(model.blobs), size_text(model.bytes), str(len(model.damage) or "none"))
         for model in report.models
@@ -53,7 +53,7 @@ def _print_report(report: FsckReport) -> None:
     print_table(("model", "refs", "blobs", "size", "damage"), rows)
     for model in report.models:
         for fault in model.damage:
-            click.echo(f"{model.name}: {fault.fault}: {fault.what}" + (f" ({fault.digest})" if fault.digest else ""))
+            echo(f"{model.name}: {fault.fault}: {fault.what}" + (f" ({fault.digest})" if fault.digest else ""))
         waste = sum(item.bytes for item in model.leavings)
         if model.leavings:
-            click.echo(f"{model.name}: {len(model.leavings)} leftover files that nothing refers to, {size_text(waste)}")
+            echo(f"{model.name}: {len(model.leavings)} leftover files that nothing refers to, {size_text(waste)}")

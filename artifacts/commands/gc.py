@@ -9,7 +9,16 @@ import click
 from artifacts.errors import UsageError
 from artifacts.gc import GcReport, collect
 from artifacts.registry import Registry, default_root
-from artifacts.render import actor_option, json_option, print_json, print_table, registry_option, size_text, whoami
+from artifacts.render import (
+    actor_option,
+    echo,
+    json_option,
+    print_json,
+    print_table,
+    registry_option,
+    size_text,
+    whoami,
+)
 from artifacts.rules import Retention
 
 
@@ -71,6 +80,6 @@ def _print(report: GcReport) -> None:
     print_table(("model", "in use", removed, "size", "too young"), rows)
     for model in report.models:
         if model.expired:
-            click.echo(f"{model.name}: {len(model.expired)} old versions {removed}: {', '.join(model.expired)}")
+            echo(f"{model.name}: {len(model.expired)} old versions {removed}: {', '.join(model.expired)}")
     if not report.applied and any(model.swept or model.expired for model in report.models):
-        click.echo("nothing was removed: run it with --apply")
+        echo("nothing was removed: run it with --apply")

@@ -9,7 +9,7 @@ import click
 from artifacts.errors import UsageError
 from artifacts.imports import ImportRequest, import_files
 from artifacts.registry import default_root
-from artifacts.render import json_option, print_json, registry_option
+from artifacts.render import echo, json_option, print_json, registry_option
 
 _FILE = click.Path(path_type=Path)
 
@@ -45,7 +45,7 @@ def command(
     if as_json:
         print_json(done)
         return
-    click.echo(f"{done.ref} {'was there already' if done.already else 'imported'}: {done.targets[0].ref}")
+    echo(f"{done.ref} {'was there already' if done.already else 'imported'}: {done.targets[0].ref}")
 
 
 def _pair(text: str) -> tuple[str, str]:

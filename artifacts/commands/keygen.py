@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from artifacts.keys import PASSWORD_VARIABLE, generate_key, trust_folder
-from artifacts.render import json_option, print_json
+from artifacts.render import echo, json_option, print_json
 
 
 @click.command("keygen")
@@ -23,5 +23,5 @@ def command(name: Path, as_json: bool) -> None:
     if as_json:
         print_json(pair)
         return
-    click.echo(f"{pair.private} signs; keep it secret\n{pair.public} verifies; its id is {pair.id}")
-    click.echo(f"to trust it: cp {pair.public} {trust_folder()}/")
+    echo(f"{pair.private} signs; keep it secret\n{pair.public} verifies; its id is {pair.id}")
+    echo(f"to trust it: cp {pair.public} {trust_folder()}/")

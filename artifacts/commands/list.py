@@ -9,7 +9,7 @@ import click
 from artifacts.http_options import HttpOptions
 from artifacts.listing import ListedModel, list_models
 from artifacts.registry import Registry, root_of
-from artifacts.render import any_registry_option, http_options, json_option, print_json, print_table
+from artifacts.render import any_registry_option, echo, http_options, json_option, print_json, print_table
 
 
 @click.command("list")
@@ -48,4 +48,4 @@ def _print(models: tuple[ListedModel, ...], pattern: str, place: str) -> None:
     if rows:
         print_table(("model", "version", "targets", "channels"), rows)
     else:
-        click.echo(f"no model{f' matching {pattern}' if pattern else ''} in {place}")
+        echo(f"no model{f' matching {pattern}' if pattern else ''} in {place}")

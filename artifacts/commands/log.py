@@ -13,6 +13,7 @@ from artifacts.http_options import HttpOptions
 from artifacts.keys import trusted_keys
 from artifacts.render import (
     any_registry_option,
+    echo,
     http_options,
     json_option,
     key_option,
@@ -77,7 +78,7 @@ def _error(model: str, channel: str, problems: list[str]) -> RegistryError | Non
 
 def _print_log(log: ChannelLog) -> None:
     print_table(("no", "time", "version", "by", "reason", "gates", "signature"), [_row(item) for item in log.events])
-    click.echo(f"newest event: {log.head}")
+    echo(f"newest event: {log.head}")
 
 
 def _row(item: LoggedEvent) -> tuple[str, ...]:

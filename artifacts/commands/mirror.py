@@ -8,7 +8,7 @@ import click
 
 from artifacts.http_options import HttpOptions
 from artifacts.registry import default_root
-from artifacts.render import http_options, json_option, print_json, print_table, registry_option
+from artifacts.render import echo, http_options, json_option, print_json, print_table, registry_option
 
 
 @click.command("mirror")
@@ -39,4 +39,4 @@ def command(
     print_table(("model", "in MLflow", "versions", "new", "aliases moved"), rows)
     for model in done.models:
         if model.skipped:
-            click.echo(f"{model.name}: these channels can't be aliases in MLflow: {', '.join(model.skipped)}", err=True)
+            echo(f"{model.name}: these channels can't be aliases in MLflow: {', '.join(model.skipped)}", err=True)

@@ -14,6 +14,7 @@ from artifacts.names import parse_ref
 from artifacts.pull import Pulled, pull
 from artifacts.render import (
     any_registry_option,
+    echo,
     http_options,
     json_option,
     key_option,
@@ -63,7 +64,7 @@ def command(ref: str, out: Path | None, *, watch: float | None, hook: str, as_js
             "a folder is kept current with --watch and a named OUT; --hook belongs to it, --json does not",
             hint="for example: artifacts pull net:prod /srv/net --watch 60 --hook 'systemctl reload serving'",
         )
-    keep_current(once, seconds=watch, hook=hook, tell=lambda line: click.echo(line, err=True))
+    keep_current(once, seconds=watch, hook=hook, tell=lambda line: echo(line, err=True))
 
 
 def _pull(ref: str, out: Path | None, trust: Trust, options: dict[str, Any]) -> Pulled:
@@ -80,7 +81,5 @@ def _print(pulled: Pulled, as_json: bool) -> None:
         print_json(pulled)
         return
     exact = f" ({pulled.soc})" if pulled.soc else ""
-    click.echo(f"{pulled.ref}, {pulled.target}{exact}, {pulled.precision}: {Path(pulled.path) / pulled.main}")
-    click.echo(
-        "it was there already, unchanged" if pulled.already else f"{len(pulled.files)} files, every digest checked"
-    )
+    echo(f"{pulled.ref}, {pulled.target}{exact}, {pulled.precision}: {Path(pulled.path) / pulled.main}")
+    echo("it was there already, unchanged" if pulled.already else f"{len(pulled.files)} files, every digest checked")

@@ -10,7 +10,7 @@ from artifacts.http_options import HttpOptions
 from artifacts.names import parse_ref, version_tag
 from artifacts.registry import Registry, default_root
 from artifacts.remote import Remote, parse_address
-from artifacts.render import http_options, json_option, print_json, registry_option, size_text
+from artifacts.render import echo, http_options, json_option, print_json, registry_option, size_text
 from artifacts.transfer import push
 from artifacts.versions import Versions
 
@@ -37,6 +37,6 @@ def command(ref: str, to: str, *, mount_from: str, registry: Path | None, http: 
         print_json(done)
         return
     if done.already:
-        click.echo(f"{done.address} has all of {tag} already")
+        echo(f"{done.address} has all of {tag} already")
     else:
-        click.echo(f"{done.address}: {len(done.tags)} tags, {done.blobs} files, {size_text(done.uploaded)} sent")
+        echo(f"{done.address}: {len(done.tags)} tags, {done.blobs} files, {size_text(done.uploaded)} sent")

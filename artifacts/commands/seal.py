@@ -8,7 +8,7 @@ import click
 
 from artifacts.drafts import seal
 from artifacts.registry import default_root
-from artifacts.render import actor_option, json_option, print_json, registry_option, whoami
+from artifacts.render import actor_option, echo, json_option, print_json, registry_option, whoami
 
 
 @click.command("seal")
@@ -25,4 +25,4 @@ def command(model: str, version: str, *, reason: str, actor: str, registry: Path
         print_json(done, missing=done.missing)
         return
     without = f", without {', '.join(done.missing)}" if done.missing else ""
-    click.echo(f"{done.ref} is sealed with {', '.join(done.targets)}{without}")
+    echo(f"{done.ref} is sealed with {', '.join(done.targets)}{without}")

@@ -11,7 +11,7 @@ import click
 from artifacts.errors import UsageError
 from artifacts.move_options import signing_key
 from artifacts.registry import default_root
-from artifacts.render import json_option, key_option, print_json, registry_option
+from artifacts.render import echo, json_option, key_option, print_json, registry_option
 from artifacts.trust import make_trust
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def command(
         if as_json:
             print_json({"url": url, "registry": str(root), "promotion": token_file is not None})
         else:
-            click.echo(f"{url} serves {root} ({'promotion with a token' if token_file else 'read-only'})")
+            echo(f"{url} serves {root} ({'promotion with a token' if token_file else 'read-only'})")
         _run(app, listening)
 
 

@@ -13,6 +13,7 @@ from artifacts.names import parse_ref
 from artifacts.registry import Registry
 from artifacts.render import (
     any_registry_option,
+    echo,
     http_options,
     json_option,
     number_text,
@@ -66,13 +67,13 @@ def _print_commands(store: Registry, shown: Shown, as_json: bool, remote: str) -
     for item in found:
         for tool in ("cp", "skopeo", "jq", "curl"):
             if script := getattr(item, tool):
-                click.echo(f"# {item.ref} with {tool}\n{script}\n")
+                echo(f"# {item.ref} with {tool}\n{script}\n")
 
 
 def _print_shown(shown: Shown) -> None:
-    click.echo(f"{shown.ref}  {shown.digest}")
+    echo(f"{shown.ref}  {shown.digest}")
     if shown.channels:
-        click.echo(f"channels: {', '.join(shown.channels)}")
+        echo(f"channels: {', '.join(shown.channels)}")
     columns = ("target", "soc", "precision", "gate", "ran on", "cosine", "rel L2", "size", "ref")
     print_table(columns, [_target_row(target) for target in shown.targets])
     for target in shown.targets:
@@ -95,11 +96,11 @@ def _target_row(target: ShownTarget) -> tuple[str, ...]:
 
 def _print_target(target: ShownTarget) -> None:
     manifest = target.manifest
-    click.echo(f"{target.ref}  {target.digest}")
+    echo(f"{target.ref}  {target.digest}")
     rows = [(entry.name, size_text(entry.bytes), entry.sha256) for entry in (*manifest.files, *manifest.reports)]
     print_table(("file", "size", "digest"), rows)
     chain = [("source", manifest.model.format, manifest.model.sha256)]
     chain += [(link.stage, "", link.digest) for link in manifest.chain]
     print_table(("made from", "format", "digest"), chain)
     tools = sorted({**manifest.libraries, **manifest.toolchain}.items())
-    click.echo("made with: " + ", ".join(f"{name} {version}" for name, version in tools) + "\n")
+    echo("made with: " + ", ".join(f"{name} {version}" for name, version in tools) + "\n")

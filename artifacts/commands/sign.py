@@ -8,7 +8,7 @@ import click
 
 from artifacts.keys import load_private_key
 from artifacts.registry import default_root
-from artifacts.render import json_option, print_json, registry_option
+from artifacts.render import echo, json_option, print_json, registry_option
 from artifacts.signing import sign_ref
 
 
@@ -30,4 +30,4 @@ def command(ref: str, sign_key: Path, registry: Path | None, as_json: bool) -> N
         print_json(signed)
         return
     already = f", {signed.already} were there already" if signed.already else ""
-    click.echo(f"{signed.ref}: {len(signed.tags)} signatures by {signed.key[:16]}…{already}")
+    echo(f"{signed.ref}: {len(signed.tags)} signatures by {signed.key[:16]}…{already}")

@@ -11,6 +11,7 @@ from artifacts.errors import UsageError
 from artifacts.names import parse_ref
 from artifacts.render import (
     any_registry_option,
+    echo,
     http_options,
     json_option,
     key_option,
@@ -93,9 +94,9 @@ def _print(
         print_json({"ok": True, **document, "policy": trust.policy, "signatures": checks})
         return
     for line in lines:
-        click.echo(line)
+        echo(line)
     for check in checks:
         keys = sorted({item.key[:16] for item in check.signatures if item.state == check.state and item.key})
-        click.echo(f"{check.name}: {check.state}" + (f" by {', '.join(keys)}…" if keys else ""))
+        echo(f"{check.name}: {check.state}" + (f" by {', '.join(keys)}…" if keys else ""))
     if trust.policy == "warn" and any(check.state != "verified" for check in checks):
-        click.echo("warning: not all of it is signed by a key that you trust", err=True)
+        echo("warning: not all of it is signed by a key that you trust", err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from artifacts.render import print_table
+from artifacts.render import echo, print_table
 from convert.commands.accepting import ARTIFACT, headline, opened_session, show_dry_run, teller
 from convert.commands.options import add_options
 from convert.settings import load_settings
@@ -61,7 +61,7 @@ def command(artifact: str, as_json: bool, quiet: bool, **given: Any) -> int:
                 "attached": {"ref": attached.ref, "tag": attached.tag} if attached else None,
                 "error": error.as_json() if error else None,
             }
-            click.echo(msgspec.json.encode(msgspec.to_builtins(report) | told).decode())
+            echo(msgspec.json.encode(msgspec.to_builtins(report) | told).decode())
             return error.exit_code if error else 0
         _print(session, report, files, attached)
     if error:
@@ -92,15 +92,15 @@ def _steps(seconds: float, given: dict[str, Any]) -> list[str]:
 
 
 def _print(session: Session, report: Acceptance, files: tuple[Path, Path], attached: Attached | None) -> None:
-    click.echo(headline(session))
-    click.echo(f"{'accepted' if report.passed else 'NOT accepted'}, ran on {report.ran_on or 'nothing'}")
+    echo(headline(session))
+    echo(f"{'accepted' if report.passed else 'NOT accepted'}, ran on {report.ran_on or 'nothing'}")
     print_table(("stage", "state", "what was seen"), [(one.stage, one.state, one.said) for one in report.stages])
     if report.faults:
         rows = [(one.fault, one.state, one.code, one.next_run or one.said) for one in report.faults]
         print_table(("fault", "state", "code", "next run"), rows)
     for note in report.notes:
-        click.echo(f"{note.level}: {note.text}")
+        echo(f"{note.level}: {note.text}")
     for path in files:
-        click.echo(f"report    {path}")
+        echo(f"report    {path}")
     if attached is not None:
-        click.echo(f"attached  {attached.ref} {report.target} as {attached.tag}")
+        echo(f"attached  {attached.ref} {report.target} as {attached.tag}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from artifacts.render import place_of, print_table
+from artifacts.render import echo, place_of, print_table
 from artifacts.scratch import temporary_folder
 from convert.gate import parse_gate
 from convert.settings import Settings, load_settings, stage_limits
@@ -41,7 +41,7 @@ ARTIFACT = (
 
 def teller(quiet: bool) -> Callable[[str], None]:
     """What writes progress to stderr."""
-    return (lambda text: None) if quiet else (lambda text: click.echo(text, err=True))
+    return (lambda text: None) if quiet else (lambda text: echo(text, err=True))
 
 
 @contextmanager
@@ -129,11 +129,11 @@ def show_dry_run(session: Session, steps: list[str], *, as_json: bool) -> int:
     """Say what would be done."""
     if as_json:
         document = {"schema": 1, "artifact": about(session), "steps": steps, "error": None}
-        click.echo(msgspec.json.encode(document).decode())
+        echo(msgspec.json.encode(document).decode())
         return 0
-    click.echo(headline(session))
+    echo(headline(session))
     for step in steps:
-        click.echo(f"would {step}")
+        echo(f"would {step}")
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from artifacts.render import echo
 from convert.commands.accepting import (
     ARTIFACT,
     about,
@@ -108,7 +109,7 @@ def run_torch(model: str, given: dict[str, Any]) -> TorchRun:
 def _print_json(head: dict[str, Any], found: Bench, error: GateFailed | None) -> None:
     passed = error is None
     document = {"schema": 1, **head, "passed": passed, **msgspec.to_builtins(found)}
-    click.echo(msgspec.json.encode({**document, "error": error.as_json() if error else None}).decode())
+    echo(msgspec.json.encode({**document, "error": error.as_json() if error else None}).decode())
 
 
 def _end(error: GateFailed | None, *, as_json: bool) -> int:
@@ -120,15 +121,15 @@ def _end(error: GateFailed | None, *, as_json: bool) -> int:
 
 
 def _print(session: Session, found: Bench) -> None:
-    click.echo(headline(session))
+    echo(headline(session))
     accuracy = found.accuracy
     if accuracy is not None:
         device = f" ({accuracy.device})" if accuracy.device else ""
         if accuracy.verdict is None:
-            click.echo(f"outputs not judged: no reference outputs are kept with it; ran on {accuracy.ran_on}{device}")
+            echo(f"outputs not judged: no reference outputs are kept with it; ran on {accuracy.ran_on}{device}")
         else:
-            click.echo(f"{verdict_text(accuracy.verdict, accuracy.judged_as)}\nran on {accuracy.ran_on}{device}")
-            click.echo(metrics_table(accuracy.outputs))
+            echo(f"{verdict_text(accuracy.verdict, accuracy.judged_as)}\nran on {accuracy.ran_on}{device}")
+            echo(metrics_table(accuracy.outputs))
     rows = [(session.opened.artifact.target, found.speed), ("by the vendor's tool", found.vendor)]
     if found.torch is not None:
         rows.append((f"torch on {found.torch.card or found.torch.device}", found.torch.speed))
@@ -136,16 +137,16 @@ def _print(session: Session, found: Bench) -> None:
     if found.torch is not None:
         _print_verdict(found.torch)
     for note in (*session.opened.notes, *found.notes):
-        click.echo(f"{note.level}: {note.text}")
+        echo(f"{note.level}: {note.text}")
 
 
 def _print_torch(found: Bench) -> None:
     assert found.torch is not None
     print_speeds([(f"torch on {found.torch.card or found.torch.device}", found.torch.speed)])
     _print_verdict(found.torch)
-    click.echo(metrics_table(found.torch.outputs))
+    echo(metrics_table(found.torch.outputs))
 
 
 def _print_verdict(run: TorchRun) -> None:
     state = "keep" if run.verdict.passed else "BREAK"
-    click.echo(f"torch on {run.device}: its outputs {state} the {run.judged_as} gate, compared with those on the CPU")
+    echo(f"torch on {run.device}: its outputs {state} the {run.judged_as} gate, compared with those on the CPU")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from artifacts.render import print_table, size_text
+from artifacts.render import echo, print_table, size_text
 from convert.cache import Cache, EntryInfo
 from convert.settings import load_settings, parse_bytes
 
@@ -38,7 +38,7 @@ def command(prune: bool, keep_days: int | None, keep_size: str | None, dry_run: 
             "pruned": [entry.key for entry in gone],
             "dry_run": dry_run,
         }
-        click.echo(msgspec.json.encode(document).decode())
+        echo(msgspec.json.encode(document).decode())
         return
     _print(cache, entries, gone, prune=prune, dry_run=dry_run)
 
@@ -60,10 +60,10 @@ def chosen(entries: list[EntryInfo], keep_days: int | None, keep_bytes: int | No
 
 
 def _print(cache: Cache, entries: list[EntryInfo], gone: list[EntryInfo], *, prune: bool, dry_run: bool) -> None:
-    click.echo(f"{cache.root}: {len(entries)} entries, {size_text(sum(entry.bytes for entry in entries))}")
+    echo(f"{cache.root}: {len(entries)} entries, {size_text(sum(entry.bytes for entry in entries))}")
     if prune:
         verb = "would remove" if dry_run else "removed"
-        click.echo(f"{verb} {len(gone)} entries, {size_text(sum(entry.bytes for entry in gone))}")
+        echo(f"{verb} {len(gone)} entries, {size_text(sum(entry.bytes for entry in gone))}")
         return
     rows = [
         (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from artifacts.cli import LazyGroup
-from artifacts.render import json_option, print_table
+from artifacts.render import echo, json_option, print_table
 from convert.settings import FILE, Settings, load_settings
 
 if TYPE_CHECKING:
@@ -60,17 +60,17 @@ def check_command(file: Path, as_json: bool) -> int:
     if problems:
         error = wrong(file, problems)
         if as_json:
-            click.echo(json.dumps({"schema": 1, "problems": _problems(problems), "error": error.as_json()}))
+            echo(json.dumps({"schema": 1, "problems": _problems(problems), "error": error.as_json()}))
         for problem in problems:
-            click.echo(f"{file}:{problem.line}: {problem.key}: {problem.message}", err=as_json)
-        click.echo(f"error [{error.code}]: {file} has {len(problems)} problem(s)\nhint: {error.hint}", err=True)
+            echo(f"{file}:{problem.line}: {problem.key}: {problem.message}", err=as_json)
+        echo(f"error [{error.code}]: {file} has {len(problems)} problem(s)\nhint: {error.hint}", err=True)
         return error.exit_code
     pairs = expand(read_catalog(file))
     models = len({pair.name for pair in pairs})
     if as_json:
-        click.echo(json.dumps({"schema": 1, "problems": [], "models": models, "pairs": len(pairs), "error": None}))
+        echo(json.dumps({"schema": 1, "problems": [], "models": models, "pairs": len(pairs), "error": None}))
     else:
-        click.echo(f"{file}: {models} models, {len(pairs)} pairs of model and target, nothing is wrong")
+        echo(f"{file}: {models} models, {len(pairs)} pairs of model and target, nothing is wrong")
     return 0
 
 
@@ -84,7 +84,7 @@ def schema_command(as_json: bool) -> None:
     """Print the JSON schema of convert.toml, which is one JSON document in any case."""
     from convert.catalog.schema import json_schema
 
-    click.echo(json.dumps(json_schema(), indent=2))
+    echo(json.dumps(json_schema(), indent=2))
 
 
 @click.command("plan")
@@ -118,7 +118,7 @@ def run_command(as_json: bool, dry_run: bool, quiet: bool, **given: Any) -> int:
     with progress(quiet=quiet) as listener:
         outcomes = run_plans(plans, settings, listener=listener, done=_teller(quiet=quiet), out=given["out"] or "")
     for lost in notify(address, outcomes):
-        click.echo(f"warning: {lost}", err=True)
+        echo(f"warning: {lost}", err=True)
     _show_outcomes(outcomes, as_json=as_json)
     error = worst_error(outcomes)
     return int(error["exit_code"]) if error else 0
@@ -144,16 +144,14 @@ def _show_plans(plans: Sequence[PairPlan], *, as_json: bool) -> None:
     actions = [plan.action for plan in plans]
     counts = {action: actions.count(action) for action in dict.fromkeys(actions)}
     if as_json:
-        click.echo(
-            json.dumps({"schema": 1, "counts": counts, "pairs": [plan_json(plan) for plan in plans], "error": None})
-        )
+        echo(json.dumps({"schema": 1, "counts": counts, "pairs": [plan_json(plan) for plan in plans], "error": None}))
         return
     rows = [(plan.pair.name, plan.pair.target, plan.action, plan.why, plan.published) for plan in plans]
     print_table(("model", "target", "action", "why", "published"), rows)
     for plan in plans:
         for change in plan.changes:
-            click.echo(f"{plan.pair.label}  {change}")
-    click.echo(", ".join(f"{count} {action}" for action, count in counts.items()) or "the catalogue is empty")
+            echo(f"{plan.pair.label}  {change}")
+    echo(", ".join(f"{count} {action}" for action, count in counts.items()) or "the catalogue is empty")
 
 
 def _pair_json(pair: Pair) -> dict[str, Any]:
@@ -176,7 +174,7 @@ def plan_json(plan: PairPlan) -> dict[str, Any]:
 def _teller(*, quiet: bool) -> Callable[[Outcome], None]:
     def tell(outcome: Outcome) -> None:
         if not quiet and outcome.status != "unchanged":
-            click.echo(f"{outcome.name}@{outcome.target}  {outcome.status}  {outcome.change}", err=True)
+            echo(f"{outcome.name}@{outcome.target}  {outcome.status}  {outcome.change}", err=True)
 
     return tell
 
@@ -185,16 +183,16 @@ def _show_outcomes(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
     from convert.catalog.outcomes import TABLE, counts, table_rows, worst_error
 
     if as_json:
-        click.echo(json.dumps(run_json(outcomes)))
+        echo(json.dumps(run_json(outcomes)))
     else:
         print_table(TABLE, table_rows(outcomes))
-        click.echo(counts(outcomes))
+        echo(counts(outcomes))
     error = worst_error(outcomes)
     if error:
-        click.echo(f"error{' [' + error['code'] + ']' if error['code'] else ''}: {error['message']}", err=True)
-        click.echo(f"hint: {error['hint']}", err=True)
+        echo(f"error{' [' + error['code'] + ']' if error['code'] else ''}: {error['message']}", err=True)
+        echo(f"hint: {error['hint']}", err=True)
         if error.get("traceback"):
-            click.echo(error["traceback"], err=True)
+            echo(error["traceback"], err=True)
 
 
 def run_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from artifacts.render import echo
 from artifacts.scratch import temporary_folder
 from convert.commands.options import LOADING, add_options, load_options
 from convert.errors import GateFailed
@@ -59,9 +60,9 @@ def diff(
     error = None if verdict.passed else gate_failed(verdict, str(b), code="CNV-8002")
     if as_json:
         document = as_document(result, verdict) | {"error": error.as_json() if error else None}
-        click.echo(msgspec.json.encode(document).decode())
+        echo(msgspec.json.encode(document).decode())
         raise click.exceptions.Exit(error.exit_code if error else 0)
-    click.echo("\n".join(as_text(result, verdict)))
+    echo("\n".join(as_text(result, verdict)))
     if error:
         raise error
 

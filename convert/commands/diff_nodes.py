@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from artifacts.render import print_table
+from artifacts.render import echo, print_table
 from convert.commands.forecast import error_text
 from convert.errors import GateFailed
 from convert.nodewise.values import Departure, NodeDiff
@@ -19,16 +19,16 @@ def show_nodes(found: NodeDiff, a: str, b: str, *, as_json: bool) -> None:
     error = _departs(found, b) if found.first is not None else None
     if as_json:
         document = {"schema": 1, "a": a, "b": b, "agrees": error is None, **msgspec.to_builtins(found)}
-        click.echo(msgspec.json.encode(document | {"error": error.as_json() if error else None}).decode())
+        echo(msgspec.json.encode(document | {"error": error.as_json() if error else None}).decode())
         raise click.exceptions.Exit(error.exit_code if error else 0)
-    click.echo(_headline(found))
+    echo(_headline(found))
     if found.departures:
         print_table(
             ("node", "operator", "module", "error", "arriving", "made", "stands for", "by", "what"),
             [_row(row) for row in found.departures[:LISTED]],
         )
         if len(found.departures) > LISTED:
-            click.echo(f"and {len(found.departures) - LISTED} more; --json has them")
+            echo(f"and {len(found.departures) - LISTED} more; --json has them")
     if error:
         raise error
 

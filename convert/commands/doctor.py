@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from artifacts.render import print_table
+from artifacts.render import echo, print_table
 from convert.doctor.values import Examination, Health
 from convert.settings import load_settings
 from op_registry.targets import find_target
@@ -28,7 +28,7 @@ def command(targets: tuple[str, ...], launcher: str | None, as_json: bool) -> in
 
     found = examine([find_target(name) for name in targets], load_settings({"launcher": launcher or None}))
     if as_json:
-        click.echo(msgspec.json.encode(as_document(found)).decode())
+        echo(msgspec.json.encode(as_document(found)).decode())
     else:
         _print(found, everything=bool(targets))
     return 0 if found.usable else NOT_USABLE
@@ -59,16 +59,16 @@ def _print(found: Examination, *, everything: bool) -> None:
         else:
             absent.append(f"{health.title} ({health.toolchain})")
     if absent:
-        click.echo(f"nothing here of: {', '.join(absent)}; `convert doctor --target NAME` says what to install")
-    click.echo("usable" if found.usable else "NOT usable as it is")
+        echo(f"nothing here of: {', '.join(absent)}; `convert doctor --target NAME` says what to install")
+    echo("usable" if found.usable else "NOT usable as it is")
 
 
 def _print_health(health: Health) -> None:
     state = "usable" if health.usable else "not usable"
     named = f" for {health.target}" if health.target else ""
-    click.echo(f"{health.title}{named}: {state}")
+    echo(f"{health.title}{named}: {state}")
     if health.versions:
-        click.echo("  " + "  ".join(f"{name} {version}" for name, version in health.versions.items()))
+        echo("  " + "  ".join(f"{name} {version}" for name, version in health.versions.items()))
     if health.findings:
         print_table(
             ("", "", "about", "what"),
@@ -77,4 +77,4 @@ def _print_health(health: Health) -> None:
     for finding in health.findings:
         if finding.hint:
             source = f" ({finding.source})" if finding.source else ""
-            click.echo(f"  {finding.about}: {finding.hint}{source}")
+            echo(f"  {finding.about}: {finding.hint}{source}")

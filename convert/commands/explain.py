@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from artifacts.errors import UsageError
+from artifacts.render import echo
 
 CODE = re.compile(r"(?:CNV-?)?(\d{4})", re.IGNORECASE)
 HEAD, TAIL = 1 << 20, 4 << 20
@@ -47,12 +48,12 @@ def command(what: str | None, vendor: str | None, as_json: bool) -> None:
     if what is None:
         listed = {name: title_of(text) for name, text in known.items()}
         lines = "\n".join(f"{name}  {title}" for name, title in listed.items())
-        click.echo(msgspec.json.encode({"schema": 1, "codes": listed}).decode() if as_json else lines)
+        echo(msgspec.json.encode({"schema": 1, "codes": listed}).decode() if as_json else lines)
         return
     document = _page(what, known) or _log(what, vendor) or _vendor_code(what) or _word(what, known)
     if document is None:
         raise _unknown(what, known)
-    click.echo(msgspec.json.encode(document).decode() if as_json else _text(document))
+    echo(msgspec.json.encode(document).decode() if as_json else _text(document))
 
 
 def title_of(text: str) -> str:

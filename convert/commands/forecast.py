@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from artifacts.render import print_json, print_table
+from artifacts.render import echo, print_json, print_table
 from convert.commands.options import MODEL, RUN, add_options, request_from
 from convert.commands.show import progress
 from convert.gate import parse_gate
@@ -73,7 +73,7 @@ def command(
         return error.exit_code if error else 0
     _print(found)
     if html is not None:
-        click.echo(f"page      {html}")
+        echo(f"page      {html}")
     if error:
         raise error
     return 0
@@ -118,26 +118,26 @@ def _print(found: Forecasted) -> None:
     subject = f"{Path(found.model.path).stem} → {found.target}" if found.target else Path(found.model.path).stem
     verdict = "holds" if forecast.holds else "DOES NOT HOLD"
     samples = f"{forecast.samples} sample{'' if forecast.samples == 1 else 's'} ({found.sampled})"
-    click.echo(f"{subject}  {forecast.precision}  {verdict}  {found.nodes} nodes, {samples}")
-    click.echo(metrics_table(forecast.outputs))
+    echo(f"{subject}  {forecast.precision}  {verdict}  {found.nodes} nodes, {samples}")
+    echo(metrics_table(forecast.outputs))
     if forecast.guilty:
-        click.echo("worst nodes first")
+        echo("worst nodes first")
         print_table(
             ("node", "operator", "module", "range", "made", "arriving", "at the outputs", "why"),
             [_row(node) for node in forecast.guilty[:LISTED]],
         )
         if len(forecast.guilty) > LISTED:
-            click.echo(f"and {len(forecast.guilty) - LISTED} more; --json has all")
+            echo(f"and {len(forecast.guilty) - LISTED} more; --json has all")
     _print_plan(forecast)
     for note in forecast.notes:
-        click.echo(f"{note.level}: {shown(note.text)}")
+        echo(f"{note.level}: {shown(note.text)}")
 
 
 def _print_plan(forecast: Forecast) -> None:
     if forecast.plan_holds and forecast.keep:
         names = ", ".join(shown(name) for name in forecast.keep[:LISTED])
         more = f" and {len(forecast.keep) - LISTED} more" if len(forecast.keep) > LISTED else ""
-        click.echo(f"plan      keep {len(forecast.keep)} in fp32: {names}{more}")
+        echo(f"plan      keep {len(forecast.keep)} in fp32: {names}{more}")
 
 
 def _row(node: NodeForecast) -> tuple[str, ...]:

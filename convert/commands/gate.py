@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from artifacts.render import echo
 from convert.gate import gate_failed, judge, parse_gate
 from convert.report.text import metrics_table, verdict_text
 from convert.validation_file import as_document, read_validation
@@ -28,9 +29,9 @@ def gate(report: Path, gates: tuple[str, ...], as_json: bool) -> None:
     error = None if verdict.passed else gate_failed(verdict, str(report))
     if as_json:
         document = as_document(str(report), stored, verdict) | {"error": error.as_json() if error else None}
-        click.echo(msgspec.json.encode(document).decode())
+        echo(msgspec.json.encode(document).decode())
         raise click.exceptions.Exit(error.exit_code if error else 0)
-    click.echo(verdict_text(verdict, stored.precision))
-    click.echo(metrics_table(stored.report.outputs))
+    echo(verdict_text(verdict, stored.precision))
+    echo(metrics_table(stored.report.outputs))
     if error:
         raise error

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from artifacts.render import print_table
+from artifacts.render import echo, print_table
 from artifacts.scratch import temporary_folder
 from convert.commands.options import require_utf8
 from convert.errors import ExportError, UsageError
@@ -66,12 +66,12 @@ def lint(model: Path, as_json: bool) -> int:
     errors = [one for one in found if one["level"] == "error"]
     if as_json:
         document = {"schema": 1, "model": str(model), "findings": found, "error": None}
-        click.echo(msgspec.json.encode(document).decode())
+        echo(msgspec.json.encode(document).decode())
     elif found:
         rows = [(one["level"], one["rule"], one["subject"], one["text"]) for one in found]
         print_table(("level", "rule", "subject", "what"), rows)
     else:
-        click.echo(f"{model}: nothing is wrong")
+        echo(f"{model}: nothing is wrong")
     return ExportError.exit_code if errors else 0
 
 
@@ -100,23 +100,23 @@ def _call(function: str, kind: type[T], *args: Any) -> T:
 
 def _print_change(change: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, **change, "error": None}).decode())
+        echo(msgspec.json.encode({"schema": 1, **change, "error": None}).decode())
         return
-    click.echo(
+    echo(
         f"{change['out']}: opset {change['opset_before']} → {change['opset']},"
         f" {change['nodes_before']} → {change['nodes']} nodes"
     )
     for one in change["applied"]:
-        click.echo(f"applied  {one['name']}: {', '.join(one['nodes'])}")
+        echo(f"applied  {one['name']}: {', '.join(one['nodes'])}")
     for one in change["undone"]:
-        click.echo(f"undone   {one['name']}: {one['reason']}")
+        echo(f"undone   {one['name']}: {one['reason']}")
     if change["host"]:
-        click.echo(f"host     {change['host']}: run it on {', '.join(change['cut'])}")
+        echo(f"host     {change['host']}: run it on {', '.join(change['cut'])}")
 
 
 def _print_rules(as_json: bool) -> None:
     rows = [*((name, load_rule(name).title) for name in RULES), NMS_SPLIT]
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "rewrites": dict(rows)}).decode())
+        echo(msgspec.json.encode({"schema": 1, "rewrites": dict(rows)}).decode())
     else:
         print_table(("rewrite", "what it does"), rows)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from artifacts.render import print_json, print_table
+from artifacts.render import echo, print_json, print_table
 from convert.commands.options import MODEL, RUN, add_options
 from convert.commands.targets import MARKS
 from convert.guarding import guarded
@@ -50,12 +50,12 @@ def command(
         return
     _print(found, everything=everything or bool(wanted))
     if html is not None:
-        click.echo(f"page      {html}")
+        echo(f"page      {html}")
 
 
 def _print(found: Matrix, *, everything: bool) -> None:
     rows = list(found.rows) if everything else [row for row in without_members(found.rows) if not row.rare]
-    click.echo(f"{found.model}  {found.nodes} nodes at opset {found.opset}")
+    echo(f"{found.model}  {found.nodes} nodes at opset {found.opset}")
     print_table(
         ("target", "toolchain", "outcome", "opset", "in the way", *PRECISIONS),
         [
@@ -71,9 +71,9 @@ def _print(found: Matrix, *, everything: bool) -> None:
         ],
     )
     outcomes = [row.outcome for row in rows]
-    click.echo(", ".join(f"{outcomes.count(name)} {name}" for name in dict.fromkeys(outcomes)))
+    echo(", ".join(f"{outcomes.count(name)} {name}" for name in dict.fromkeys(outcomes)))
     if len(rows) < len(found.rows):
-        click.echo("families stand for their parts; --all lists every part")
+        echo("families stand for their parts; --all lists every part")
 
 
 def _blocker(item: Any) -> str:

@@ -10,7 +10,7 @@ import click
 
 from artifacts.cli import LazyGroup
 from artifacts.errors import UsageError
-from artifacts.render import json_option, print_json, print_table
+from artifacts.render import echo, json_option, print_json, print_table
 from convert.commands.options import MODEL, RUN, add_options
 from op_registry.overlay import merged, overlay_path, read_overlay, write_overlay
 from op_registry.query import OpEntry, diff_ops, list_ops, parse_side, show_op
@@ -56,7 +56,7 @@ def list_command(
     if as_json:
         print_json(listed, ops=[_entry_json(entry) for entry in chosen])
         return
-    click.echo(f"{find_vendor(listed.vendor).toolchain} {listed.toolchain_version}  {len(chosen)} entries")
+    echo(f"{find_vendor(listed.vendor).toolchain} {listed.toolchain_version}  {len(chosen)} entries")
     rows = [(_title(e), _where(e), e.state, e.grade, e.note or e.source) for e in chosen]
     print_table(("operator", "opsets", "state", "grade", "note or source"), rows)
 
@@ -94,7 +94,7 @@ def show_command(op: str, versions: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(shown)
         return
-    click.echo(shown.op)
+    echo(shown.op)
     rows = [
         (f"{v.title} ({v.toolchain} {v.toolchain_version})", _where(e), e.state, e.grade, e.note or e.source)
         for v in shown.vendors
@@ -134,7 +134,7 @@ def diff_command(before: str, after: str, vendor: str, as_json: bool) -> None:
         return
     rows = [(c.kind, f"{c.domain}::{c.op}" if c.domain else c.op, c.before, c.after) for c in result.changes]
     print_table(("", "operator", before, after), rows)
-    click.echo(f"{len(rows)} operators differ, {result.same} are taken alike")
+    echo(f"{len(rows)} operators differ, {result.same} are taken alike")
 
 
 @click.command("coverage")
@@ -203,8 +203,6 @@ def learn_command(
     ]
     print_table(("state", "operator", "opsets", "note"), rows)
     for note in learned.notes:
-        click.echo(f"note: {note}", err=True)
-    click.echo(
-        f"{learned.kind}, {learned.vendor} {learned.toolchain_version}: {len(rows)} lines, {learned.agree} as known"
-    )
-    click.echo("nothing written" if dry_run else f"written to {path}")
+        echo(f"note: {note}", err=True)
+    echo(f"{learned.kind}, {learned.vendor} {learned.toolchain_version}: {len(rows)} lines, {learned.agree} as known")
+    echo("nothing written" if dry_run else f"written to {path}")

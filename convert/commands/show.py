@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
 import msgspec
 
-from artifacts.render import print_table, size_text
+from artifacts.errors import one_line
+from artifacts.render import echo, print_table, size_text
 from convert.ladder import ladder_text
 from convert.request import Conversion, StageRun, TargetResult, as_json
 from convert.stage import Event, Listener
@@ -48,12 +48,12 @@ class _Lines:
             self._running[key] = time.monotonic()
         else:
             self._running.pop(key, None)
-            click.echo(_stage_line(event.target, event.run), err=True)
+            echo(_stage_line(event.target, event.run), err=True)
 
     def _heartbeat(self) -> None:
         while not self._over.wait(HEARTBEAT):
             for (target, stage), begun in list(self._running.items()):
-                click.echo(f"{_where(target, stage)}… {time.monotonic() - begun:.0f} s", err=True)
+                echo(f"{_where(target, stage)}… {time.monotonic() - begun:.0f} s", err=True)
 
     def close(self) -> None:
         self._over.set()
@@ -97,13 +97,13 @@ def _where(target: str, stage: str) -> str:
 def _stage_line(target: str, run: StageRun) -> str:
     cost = "cached" if run.cached else f"{run.seconds:.1f} s"
     said = "; ".join(note.text + (f" ({note.subject})" if note.subject else "") for note in run.notes)
-    return f"{_where(target, run.stage)}  {cost}" + (f"  {said}" if said else "")
+    return one_line(f"{_where(target, run.stage)}  {cost}" + (f"  {said}" if said else ""))
 
 
 def print_conversion(conversion: Conversion, *, as_json: bool) -> int:
     """Print a conversion and give its exit code."""
     if as_json:
-        click.echo(msgspec.json.encode(json_of(conversion)).decode())
+        echo(msgspec.json.encode(json_of(conversion)).decode())
         _print_errors(conversion)
         return conversion.exit_code
     for result in conversion.targets:
@@ -122,13 +122,13 @@ def _print_errors(conversion: Conversion) -> None:
         told = (error["code"], error["message"])
         if told not in seen:
             seen.add(told)
-            click.echo(f"error [{error['code']}]: {error['message']}", err=True)
+            echo(f"error [{error['code']}]: {error['message']}", err=True)
             if error["hint"]:
-                click.echo(f"hint: {error['hint']}", err=True)
+                echo(f"hint: {error['hint']}", err=True)
 
 
 def _print_target(conversion: Conversion, result: TargetResult) -> None:
-    click.echo(_headline(conversion, result))
+    echo(_headline(conversion, result))
     if result.support is not None and result.support.judged:
         _print_support(result)
     if result.report is not None and result.report.outputs:
@@ -144,22 +144,22 @@ def _print_target(conversion: Conversion, result: TargetResult) -> None:
         ]
         print_table(("output", "state", "cosine", "rel L2", "max abs"), forecast_rows)
     if result.ladder:
-        click.echo(f"ladder    {ladder_text(result.ladder)}")
+        echo(f"ladder    {ladder_text(result.ladder)}")
     if result.plan is not None and result.status == "planned":
-        click.echo(f"plan      {' '.join(result.plan.argv)}")
+        echo(f"plan      {' '.join(result.plan.argv)}")
         for note in result.plan.notes:
-            click.echo(f"{note.level:9} {note.text}")
+            echo(f"{note.level:9} {note.text}")
     if result.artifact is not None:
-        click.echo(f"artifact  {result.artifact.path}  {size_text(result.artifact.bytes)}  {result.artifact.sha256}")
+        echo(f"artifact  {result.artifact.path}  {size_text(result.artifact.bytes)}  {result.artifact.sha256}")
     if result.handoff is not None:
         size = size_text(result.handoff["bytes"])
-        click.echo(f"handoff   {result.handoff['path']}  {size}  {result.handoff['sha256']}")
+        echo(f"handoff   {result.handoff['path']}  {size}  {result.handoff['sha256']}")
     for note in result.notes:
-        click.echo(f"{note.level:9} {note.text}")
+        echo(f"{note.level:9} {note.text}")
     if result.folder:
-        click.echo(f"report    {result.folder}/report.html")
+        echo(f"report    {result.folder}/report.html")
     if result.artifact is not None and result.artifact.ref:
-        click.echo(f"fetch     artifacts pull {result.artifact.ref} --target {result.target}")
+        echo(f"fetch     artifacts pull {result.artifact.ref} --target {result.target}")
 
 
 def _headline(conversion: Conversion, result: TargetResult) -> str:
@@ -194,7 +194,7 @@ def _print_support(result: TargetResult) -> None:
     ]
     print_table(("state", "operator", "nodes", "reason", "where", "grade", "source"), rows)
     for hint, op in hints.items():
-        click.echo(f"hint      {op}: {hint}")
+        echo(f"hint      {op}: {hint}")
 
 
 def _number(value: float | None) -> str:

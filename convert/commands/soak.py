@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from artifacts.render import size_text
+from artifacts.render import echo, size_text
 from convert.commands.accepting import ARTIFACT, about, headline, opened_session, print_speeds, show_dry_run, teller
 from convert.commands.options import add_options
 from convert.report.text import metrics_table
@@ -56,21 +56,19 @@ def command(artifact: str, as_json: bool, quiet: bool, **given: Any) -> int:
 
 def _print_json(session: Session, found: Soak, error: GateFailed | None) -> None:
     document = {"schema": 1, "artifact": about(session), "passed": found.passed, **msgspec.to_builtins(found)}
-    click.echo(msgspec.json.encode({**document, "error": error.as_json() if error else None}).decode())
+    echo(msgspec.json.encode({**document, "error": error.as_json() if error else None}).decode())
 
 
 def _print(session: Session, found: Soak) -> None:
     from convert.acceptance.accept import soak_sentence
 
-    click.echo(headline(session))
+    echo(headline(session))
     if found.passed:
-        click.echo(soak_sentence(found))
+        echo(soak_sentence(found))
     else:
-        click.echo(f"stopped at run {found.broken} after {found.seconds:.0f} s")
+        echo(f"stopped at run {found.broken} after {found.seconds:.0f} s")
     rows = [("first round", found.first), ("last round", found.last)]
     print_speeds([(name, speed) for name, speed in rows if speed is not None])
-    click.echo(
-        f"memory {size_text(found.memory_first)} after the first round, {size_text(found.memory_last)} at the end"
-    )
+    echo(f"memory {size_text(found.memory_first)} after the first round, {size_text(found.memory_last)} at the end")
     if found.worst:
-        click.echo(metrics_table(found.worst))
+        echo(metrics_table(found.worst))

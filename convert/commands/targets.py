@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from artifacts.render import json_option, print_json, print_table
+from artifacts.render import echo, json_option, print_json, print_table
 from op_registry.targets import PRECISIONS, all_targets, find_target, is_rare, members_of
 from op_registry.values import PrecisionState, Target
 from op_registry.vendors import all_vendors, find_vendor
@@ -81,7 +81,7 @@ def _show(target: Target, *, as_json: bool) -> None:
         print_json({"target": _plain(target)})
         return
     vendor = all_vendors()[target.vendor]
-    click.echo(f"{target.name}  {vendor.title}  {vendor.toolchain} {target.toolchains}".rstrip())
+    echo(f"{target.name}  {vendor.title}  {vendor.toolchain} {target.toolchains}".rstrip())
     facts = {
         "backend": target.backend or "no public compiler takes ONNX",
         "parts": ", ".join(part.name for part in members_of(target)) if target.kind == "family" else "",
@@ -96,4 +96,4 @@ def _show(target: Target, *, as_json: bool) -> None:
     }
     for label, text in facts.items():
         if text:
-            click.echo(f"  {label:11} {text}")
+            echo(f"  {label:11} {text}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from artifacts.render import json_option, print_json, print_table
+from artifacts.render import echo, json_option, print_json, print_table
 from convert.errors import UsageError
 from convert.toolchains.install import install_toolchain, remove_toolchain
 from convert.toolchains.known import Known, all_toolchains, find_toolchain
@@ -64,7 +64,7 @@ def install(name: str, accept_license: bool, python: Path | None, as_json: bool)
             f"{known.title} has a licence to agree to: {known.licence} ({known.source})",
             hint=f"read it, then: convert toolchain install {known.name} --accept-license",
         )
-    found = install_toolchain(known, python.absolute() if python else None, lambda text: click.echo(text, err=True))
+    found = install_toolchain(known, python.absolute() if python else None, lambda text: echo(text, err=True))
     _told(known, found, as_json=as_json)
 
 
@@ -78,14 +78,14 @@ def remove(name: str, as_json: bool) -> None:
     if as_json:
         print_json({"name": known.name, "removed": gone})
         return
-    click.echo(f"{known.name} removed" if gone else f"{known.name} is not installed")
+    echo(f"{known.name} removed" if gone else f"{known.name} is not installed")
 
 
 def _agreed(known: Known) -> bool:
     """Ask, where somebody can answer."""
     if not sys.stdin.isatty():
         return False
-    click.echo(f"{known.title}\nlicence: {known.licence}\n  ({known.source})", err=True)
+    echo(f"{known.title}\nlicence: {known.licence}\n  ({known.source})", err=True)
     return click.confirm("Do you agree?", err=True)
 
 
@@ -93,9 +93,9 @@ def _told(known: Known, found: Installed, *, as_json: bool) -> None:
     if as_json:
         print_json({**_plain(known, found.record.version), "folder": str(found.folder)})
         return
-    click.echo(f"{known.name} {found.record.version} in {found.folder}, for {', '.join(known.targets)}")
+    echo(f"{known.name} {found.record.version} in {found.folder}, for {', '.join(known.targets)}")
     for reason in found.record.mended:
-        click.echo(f"  mended: {reason}")
+        echo(f"  mended: {reason}")
 
 
 def _plain(known: Known, state: str) -> dict[str, object]:
