@@ -13,6 +13,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
+from convert.bigmodel import graphs_in
 from convert.lowering import schemas
 from convert.lowering.facts import small_array, subgraphs
 from convert.lowering.refusal import Finding
@@ -26,7 +27,7 @@ RANDOM_OPS = {
 
 def findings(model: ModelProto) -> tuple[Finding, ...]:
     """See ``convert.lowering.lint``."""
-    graphs = list(_graphs(model.graph))
+    graphs = list(graphs_in(model.graph))
     if reason := unreadable(model):
         return (_error("invalid", "", reason),)
     found = [
@@ -47,13 +48,6 @@ def _error(rule: str, subject: str, text: str) -> Finding:
 
 def _warning(rule: str, subject: str, text: str) -> Finding:
     return Finding(rule=rule, level="warning", subject=subject, text=text)
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for node in graph.node:
-        for inner in subgraphs(node):
-            yield from _graphs(inner)
 
 
 def _domain(domain: str) -> str:

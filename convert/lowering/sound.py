@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ import onnx
 import onnx.inliner
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
+from convert.bigmodel import graphs_in
 from convert.errors import ExportError
 from convert.lowering.facts import subgraphs
 from convert.lowering.inference import INFERENCE_FAILURES
@@ -30,7 +32,8 @@ JUDGED_LATER = ("No Op registered for", "No opset import for domain", "is deprec
 
 def require_sound(model: ModelProto) -> None:
     """Raise :class:`ExportError` CNV-4221 where parts of a model are not what ONNX says they must be."""
-    found = list(dict.fromkeys([*unsound(model), *_two_versions(model)]))
+    twice = (text for graph in graphs_in(model.graph) for text in _made_twice(graph))
+    found = list(dict.fromkeys([*unsound(model), *_two_versions(model), *twice]))
     if found:
         shown = "; ".join(found[:LISTED]) + (f"; and {len(found) - LISTED} more" if len(found) > LISTED else "")
         raise ExportError(
@@ -122,6 +125,15 @@ def _texts_of_node(node: NodeProto) -> Iterator[str | bytes]:
         yield from (attribute.name, attribute.ref_attr_name)
         if attribute.HasField("t"):
             yield attribute.t.name
+
+
+def _made_twice(graph: GraphProto) -> Iterator[str]:
+    """Values of one graph that more than one node makes, or that are given as well."""
+    made = Counter(name for node in graph.node for name in node.output if name)
+    given = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+    for name, count in made.items():
+        if count > 1 or name in given:
+            yield f"the value '{name}' is made more than once"
 
 
 def _in_graph(graph: GraphProto, context: Any, *, inside: bool = False) -> Iterator[str]:

@@ -57,3 +57,11 @@ def test_an_attribute_of_a_function_is_none_of_a_graph() -> None:
     model.graph.node.append(helper.make_node("LeakyRelu", ["x"], ["z"], name="here"))
     model.graph.node[-1].attribute.append(reference)
     assert list(unsound(model)) == ["the node 'here' (LeakyRelu) refers to an attribute of a function, and is in none"]
+
+
+@pytest.mark.parametrize("body", ["y = Relu(x) y = Abs(x)", "x = Relu(y) y = Abs(x)"], ids=["by two", "given too"])
+def test_a_value_that_is_made_twice_is_refused(body: str) -> None:
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {{ {body} }}')
+    with pytest.raises(ExportError, match="is made more than once") as raised:
+        require_sound(model)
+    assert raised.value.code == "CNV-4221"
