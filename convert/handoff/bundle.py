@@ -87,11 +87,16 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class CompiledElsewhere(msgspec.Struct, frozen=True, kw_only=True):
-    """``compiled.json``, which ``compile.sh`` leaves: what it compiled for and with. Empty: not known."""
+    """``compiled.json``, which ``compile.sh`` leaves: what it compiled for and with. Empty: not known.
+
+    ``card``: ``seen`` where the toolkit compiles for the card of its machine, and that is the target's; ``not seen``
+    where no card was found there; empty where it needs none.
+    """
 
     schema: int = 1
     soc: str = ""
     version: str = ""
+    card: str = ""
 
 
 def sealed(bundle: Bundle) -> Bundle:

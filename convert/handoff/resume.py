@@ -32,6 +32,7 @@ from convert.values import (
     ModelFile,
     Note,
     OnnxGraph,
+    Plan,
     moved,
 )
 from op_registry.targets import find_target
@@ -175,7 +176,8 @@ class _Resumed:
             artifact, details = self._compile_here()
         else:
             artifact = self._taken(main)
-            self.target.stages.append(_told("compile", artifact.digest, artifact.parent))
+            told = _told("compile", artifact.digest, artifact.parent)
+            self.target.stages.append(msgspec.structs.replace(told, notes=artifact.notes))
             self.target.keep(artifact)
         evidence = Evidence(measured=self._measured(artifact.soc), forecast=self.bundle.forecast)
         self.target.validate(artifact, self.bundle.precision, evidence, details)
@@ -217,7 +219,7 @@ class _Resumed:
             precision=bundle.precision,
             plan=plan,
             toolchain=toolchain,
-            notes=(*plan.notes, Note(text="compiled on another machine, from a handoff bundle")),
+            notes=(*plan.notes, Note(text="compiled on another machine, from a handoff bundle"), *_unseen(plan, told)),
             files=(entries.pop(output), *(entries[name] for name in sorted(entries))),
             folder=str(folder),
         )
@@ -332,3 +334,12 @@ def _unusable(why: str) -> UsageError:
         f"the compiled file can't be used: {why}",
         hint="compile.log beside it says how the compiler ended; give the right file with --compiled",
     )
+
+
+def _unseen(plan: Plan, told: CompiledElsewhere) -> tuple[Note, ...]:
+    """A warning where the toolkit compiles for the card of its machine, and nothing says that it was the target's."""
+    card = plan.needs.get("card", "")
+    if not card or told.card == "seen":
+        return ()
+    text = f"no card was seen where it was compiled: {plan.backend} compiles for the card of its machine, and whether "
+    return (Note(level="warning", text=f"{text}that was {card} is not known; measure it there before you rely on it"),)

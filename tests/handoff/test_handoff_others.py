@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -72,6 +73,23 @@ def test_without_outputs_of_the_card_a_migraphx_artifact_is_judged_on_the_foreca
     assert target.report is not None and target.verdict is not None
     assert (target.report.ran_on, target.verdict.passed) == ("forecast", True)
     below_prod(machine)
+
+
+@pytest.mark.parametrize(("card", "warned"), [("seen", False), ("not seen", True), ("", True)])
+def test_an_artifact_that_was_compiled_where_no_card_was_seen_says_so(
+    machine: Machine, mlp: Path, tmp_path: Path, card: str, warned: bool
+) -> None:
+    handed = machine.convert(mlp, "MI300X")
+    assert handed.targets[0].handoff is not None
+    folder = unpack(handed.targets[0].handoff["path"], tmp_path)
+    assert bash(folder, rocm(tmp_path / "rocm")).returncode == 0
+    told = json.loads((folder / "compiled.json").read_text())
+    assert told["card"] == "seen"
+    (folder / "compiled.json").write_text(json.dumps({**told, "card": card}))
+    resumed = resume_bundle(ResumeRequest(place=str(folder)), machine.settings, host=machine.host)
+    assert resumed.error is None
+    notes = [note for run in resumed.targets[0].stages for note in run.notes if "no card was seen" in note.text]
+    assert [note.level for note in notes] == ["warning"] * warned
 
 
 def below_prod(machine: Machine) -> None:

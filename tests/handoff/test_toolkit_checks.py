@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -59,6 +60,9 @@ def test_an_engine_of_tensorrt_is_built_on_its_own_card(
     program(tmp_path / "bin", "nvidia-smi", cards)
     ended, words = run(tmp_path, on_card("tensorrt", "trtexec", "10.15.1", target), target)
     assert (ended, said in words) == (code, True), words
+    if not code:
+        told = json.loads((tmp_path / "bundle" / "compiled.json").read_text())
+        assert told["card"] == ("not seen" if said else "seen")
 
 
 @pytest.mark.parametrize(
