@@ -223,7 +223,7 @@ def _nonfinite_problems(sums: _Sums, size: int) -> tuple[str, ...]:
         problems.append(f"NaN or Inf stand at other places than in the reference: {sums.unlike} positions differ")
     if not sums.finite and not sums.unlike:
         problems.append(
-            f"was not compared: the original model already gives NaN or Inf at all {size} positions of a sample"
+            f"can't be judged: the original model already gives NaN or Inf at all {size} positions of a sample"
         )
     return tuple(problems)
 

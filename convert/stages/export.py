@@ -68,6 +68,7 @@ def export_graph(loaded: LoadedModel, source: LoadOptions, options: ExportOption
     """
     if loaded.format == "onnx":
         return adopt_onnx(loaded, source, options, folder)
+    _refuse_complex(loaded)
     model = open_model(loaded, source)
     calls = sample_calls(loaded)
     second = second_size(loaded, calls)
@@ -125,6 +126,17 @@ def _settled(graph: OnnxGraph, folder: Path) -> OnnxGraph:
     for name in {Path(graph.folder).name, *(path.name for path in folder.glob("attempt-*"))}:
         shutil.rmtree(folder / name, ignore_errors=True)
     return moved(graph, folder)
+
+
+def _refuse_complex(loaded: LoadedModel) -> None:
+    """Complex inputs: exporters make pairs of real numbers of them, or fail far from the cause."""
+    found = [f"{spec.name} ({spec.dtype})" for spec in loaded.inputs if spec.dtype.startswith("complex")]
+    if found:
+        raise ExportError(
+            "CNV-4001",
+            f"the model can't be exported: no compiler takes complex inputs: {', '.join(found)}",
+            hint="let forward() take torch.view_as_real of them, and begin with torch.view_as_complex",
+        )
 
 
 def _refuse_state(model: OpenModel, job: _Job) -> None:

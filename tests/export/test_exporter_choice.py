@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from artifacts.digest import canonical_json
+from convert.errors import ExportError
 from convert.exporter_faults import FAULTS, Exported, concerning, known_faults
 from convert.exporter_verdict import ExporterVerdict
 from convert.publishing import graph_history
@@ -209,3 +210,18 @@ def test_json_manifest_and_report_show_the_verdicts() -> None:
     assert all("reason" not in one for one in kept)
     page = render_report(ReportData(conversion=conversion, targets=(TargetReport(result=result),)))
     assert "masked-rows: x" in page and "wrong: cosine 0.9" in page
+
+
+def test_complex_inputs_are_refused_by_name(tmp_path: Path) -> None:
+    class Turn(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.view_as_real(x * 1j)
+
+    sample = (torch.ones(2, dtype=torch.complex64),)
+    torch.export.save(torch.export.export(Turn(), sample), tmp_path / "m.pt2")
+    torch.save((sample, {}), tmp_path / "in.pt")
+    source = LoadOptions(path=str(tmp_path / "m.pt2"), samples=str(tmp_path / "in.pt"))
+    (tmp_path / "loaded").mkdir()
+    loaded = load_model(source, tmp_path / "loaded")
+    with pytest.raises(ExportError, match=r"no compiler takes complex inputs: x \(complex64\)"):
+        export_graph(loaded, source, ExportOptions(), tmp_path)
