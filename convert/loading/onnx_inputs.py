@@ -142,7 +142,7 @@ def _fitted(value: Any, spec: TensorSpec, notes: dict[str, None]) -> Array:
             "CNV-2017",
             f"the sample of {spec.name} is {array.dtype.name} with {array.ndim} dimensions; the model takes "
             f"{spec.dtype} with {len(spec.shape)}",
-            hint="save the arrays in the model's own dtypes",
+            hint="save the arrays in the model's own dtypes and numbers of dimensions",
         )
     return array
 
