@@ -1,4 +1,4 @@
-"""simplify: ``OnnxGraph ─▶ OnnxGraph`` with onnxsim, bounded and checked; falls back with a reason.
+"""simplify: ``OnnxGraph ─▶ OnnxGraph`` with onnxsim and :mod:`convert.reshapes`, checked; falls back with a reason.
 
 Each rung of :data:`LADDER` is tried until one gives a graph that keeps inputs, outputs and symbolic dimensions, does
 not grow, and gives the reference outputs on ONNX Runtime. Otherwise the graph is kept as it was.
@@ -35,16 +35,18 @@ from convert.loading.wire import WireError
 from convert.normalize import name_nodes, strip_origin
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.proof import departures
+from convert.reshapes import settle_reshapes
 from convert.ties import read_ties
 from convert.values import Note, OnnxGraph, SimplifyOptions
 
 SAFE = "without folding constant conditions"
+FOLDS_NOTHING = "skip_constant_folding"
 LADDER: tuple[tuple[str, dict[str, Any]], ...] = (
     ("all passes", {}),
     (SAFE, {"skipped_optimizers": ["eliminate_if_with_const_cond"]}),
     (
         "without folding constants",
-        {"skipped_optimizers": ["eliminate_if_with_const_cond"], "skip_constant_folding": True},
+        {"skipped_optimizers": ["eliminate_if_with_const_cond"], FOLDS_NOTHING: True},
     ),
 )
 HIDE_FROM = 1 << 20
@@ -69,18 +71,19 @@ def simplify_graph(graph: OnnxGraph, options: SimplifyOptions, folder: Path) -> 
     reasons = [options.reason] if options.reason else []
     for name, arguments in LADDER if options.mode == "full" else LADDER[1:]:
         try:
-            simplified = _simplified(graph, options, arguments)
+            simplified, settled = _simplified(graph, options, arguments)
             inline = 0 if WEIGHTS in _names(graph) else EXTERNAL_FROM
             names = write_model(simplified, folder, weights_from=Path(graph.folder), inline_below=inline)
             _prove(graph, simplified, options, folder)
         except (Rejected, SessionFailed) as rejection:
             reasons.append(f"{name}: {rejection}")
             continue
-        return _changed(graph, simplified, names, folder, reasons)
+        return _changed(graph, simplified, names, folder, _settled_note(settled) + _fewer_note(reasons))
     return _kept(graph, "; ".join(reasons), folder)
 
 
-def _simplified(graph: OnnxGraph, options: SimplifyOptions, arguments: dict[str, Any]) -> ModelProto:
+def _simplified(graph: OnnxGraph, options: SimplifyOptions, arguments: dict[str, Any]) -> tuple[ModelProto, int]:
+    """The graph with fewer nodes, and how many Reshapes had their sizes written down."""
     onnxsim = _onnxsim()
     model, inline = _read(graph)
     hidden = None
@@ -92,11 +95,12 @@ def _simplified(graph: OnnxGraph, options: SimplifyOptions, arguments: dict[str,
         simplified, _ = onnxsim.simplify(model, check_n=0, tensor_size_threshold=FOLD_LIMIT, **arguments)
     except Exception as error:
         raise Rejected(f"onnxsim failed: {first_line(error)}") from error
+    settled = settle_reshapes(simplified) if FOLDS_NOTHING not in arguments else 0
     if hidden is not None:
         show_weights(simplified, hidden)
     strip_origin(simplified)
     name_nodes(simplified)
-    return cast(ModelProto, simplified)
+    return cast(ModelProto, simplified), settled
 
 
 def _read(graph: OnnxGraph) -> tuple[ModelProto, bool]:
@@ -158,13 +162,22 @@ def _prove(graph: OnnxGraph, simplified: ModelProto, options: SimplifyOptions, f
         raise Rejected(f"the numbers changed: {'; '.join(departed)}")
 
 
+def _settled_note(settled: int) -> list[Note]:
+    if not settled:
+        return []
+    one, more = "the sizes of one Reshape were", f"the sizes of {settled} Reshapes were"
+    return [Note(text=f"{one if settled == 1 else more} computed from other sizes, and are written down")]
+
+
+def _fewer_note(reasons: list[str]) -> list[Note]:
+    return [Note(level="warning", text=f"simplified with fewer passes: {'; '.join(reasons)}")] if reasons else []
+
+
 def _changed(
-    graph: OnnxGraph, simplified: ModelProto, names: tuple[str, ...], folder: Path, reasons: list[str]
+    graph: OnnxGraph, simplified: ModelProto, names: tuple[str, ...], folder: Path, more: list[Note]
 ) -> OnnxGraph:
     described = facts(simplified)
-    notes = [Note(text=f"simplified from {graph.nodes} to {described['nodes']} nodes")]
-    if reasons:
-        notes.append(Note(level="warning", text=f"simplified with fewer passes: {'; '.join(reasons)}"))
+    notes = [Note(text=f"simplified from {graph.nodes} to {described['nodes']} nodes"), *more]
     return OnnxGraph(
         parent=graph.digest,
         stage="simplify",

@@ -1,0 +1,130 @@
+"""``Reshape`` to computed sizes that are known after all: written down, and what computed them left out.
+
+Exporters compute the sizes of a Reshape from ``Shape`` of something wherever a dimension is symbolic: a dozen nodes for
+each block of a transformer, which compilers for accelerators take badly. ONNX's inference follows the contents of such
+vectors; where all sizes but one are numbers, that one is -1, and where every symbolic one stands at the place that it
+has in the input, it is 0, which copies it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, numpy_helper
+
+from convert.bigmodel import graphs_in
+from convert.lowering.schemas import main_domain
+from convert.symbolic_sizes import Followed, Size, Sizes, attribute
+
+COMPUTING = frozenset((
+    "Shape", "Size", "Gather", "Slice", "Concat", "Unsqueeze", "Squeeze", "Cast", "Constant", "Identity", "Add", "Sub",
+    "Mul", "Div", "Mod", "Floor", "Ceil", "Min", "Max", "Neg", "Abs", "Range", "Where", "Equal", "Expand",
+    "ConstantOfShape", "ReduceProd", "ScatterND", "Reshape",
+))  # fmt: skip
+"""What sizes are computed with: of these, what nothing reads any more is left out."""
+
+
+def settle_reshapes(model: ModelProto) -> int:
+    """Write the sizes of each Reshape of the main graph that can be known into the graph, in place; gives how many.
+
+    The nodes must be in order.
+    """
+    if not (waiting := _computed(model)):
+        return 0
+    known, settled = Followed(model), 0
+    written: dict[tuple[int, ...], str] = {}
+    for node in waiting:
+        copies = not attribute(node, "allowzero", 0)
+        sizes = written_sizes(known.shape(node.input[0]), known.shape(node.output[0]), copies=copies)
+        if sizes is not None:
+            node.input[1] = _constant(model, sizes, written)
+            settled += 1
+    if settled:
+        _drop_unread(model)
+    return settled
+
+
+def written_sizes(given: Sizes | None, made: Sizes | None, *, copies: bool) -> tuple[int, ...] | None:
+    """The second input of a Reshape from ``given`` to ``made``; None where it can't be written down.
+
+    Never both -1 and 0: a dimension of size zero would leave open what -1 is. ``copies``: whether 0 copies a size.
+    """
+    if given is None or made is None or Size(0) in made:
+        return None
+    axes = [axis for axis, size in enumerate(made) if size is None or size.names]
+    if len(axes) > 1:
+        stay = all(made[axis] is not None and given[axis : axis + 1] == (made[axis],) for axis in axes)
+        if not copies or not stay:
+            return None
+    filling = -1 if len(axes) == 1 else 0
+    return tuple(filling if size is None or size.names else size.factor for size in made)
+
+
+def _computed(model: ModelProto) -> list[NodeProto]:
+    """Every Reshape of the main graph whose sizes are no constant."""
+    constant = {tensor.name for tensor in model.graph.initializer}
+    constant |= {name for node in model.graph.node if node.op_type == "Constant" for name in node.output}
+    return [
+        node
+        for node in model.graph.node
+        if node.op_type == "Reshape" and main_domain(node.domain) and len(node.input) == 2
+        and node.input[1] not in constant
+    ]  # fmt: skip
+
+
+def _constant(model: ModelProto, sizes: tuple[int, ...], written: dict[tuple[int, ...], str]) -> str:
+    """The name of an initializer with these sizes, made once for each."""
+    if sizes not in written:
+        name = "sizes_" + "_".join(map(str, sizes)).replace("-", "m")
+        taken = _names(model)
+        while name in taken:
+            name += "_"
+        model.graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int64), name))
+        written[sizes] = name
+    return written[sizes]
+
+
+def _names(model: ModelProto) -> set[str]:
+    """Names of values anywhere in the graph."""
+    found: set[str] = set()
+    for graph in graphs_in(model.graph):
+        found.update(item.name for item in (*graph.input, *graph.output, *graph.initializer))
+        found.update(name for node in graph.node for name in (*node.input, *node.output))
+    return found
+
+
+def _drop_unread(model: ModelProto) -> None:
+    """Leave out what computed sizes and nothing reads any more, with its initializers and shapes. In place."""
+    graph = model.graph
+    reads = Counter(_reads(model))
+    kept: list[NodeProto] = []
+    for node in reversed(graph.node):
+        if node.op_type in COMPUTING and main_domain(node.domain) and not any(reads[name] for name in node.output):
+            reads.subtract(node.input)
+        else:
+            kept.append(node)
+    if len(kept) == len(graph.node):
+        return
+    given = {info.name for info in graph.input}
+    _replace(graph.initializer, [one for one in graph.initializer if reads[one.name] or one.name in given])
+    _replace(graph.node, kept[::-1])
+    made = {name for node in graph.node for name in node.output}
+    _replace(graph.value_info, [info for info in graph.value_info if info.name in made])
+
+
+def _reads(model: ModelProto) -> Iterator[str]:
+    """Every reading of a value, by nodes and as an output, subgraphs included."""
+    for graph in graphs_in(model.graph):
+        for node in graph.node:
+            yield from node.input
+        yield from (info.name for info in graph.output)
+
+
+def _replace(field: Any, kept: list[Any]) -> None:
+    """What a repeated field of a message holds."""
+    copies = [type(item).FromString(item.SerializeToString()) for item in kept]
+    del field[:]
+    field.extend(copies)
