@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from convert.bigmodel import graphs_in
+from convert.bigmodel import graphs_in, is_external
 from convert.lowering.schemas import main_domain
-from convert.symbolic_sizes import Followed, Size, Sizes, attribute
+from convert.symbolic_sizes import LONGEST, Followed, Size, Sizes, attribute
 
 COMPUTING = frozenset((
     "Shape", "Size", "Gather", "Slice", "Concat", "Unsqueeze", "Squeeze", "Cast", "Constant", "Identity", "Add", "Sub",
@@ -43,6 +43,7 @@ def settle_reshapes(model: ModelProto) -> int:
             node.input[1] = _constant(model, sizes, written)
             settled += 1
     if settled:
+        _join(model)
         _drop_unread(model)
     return settled
 
@@ -73,6 +74,22 @@ def _computed(model: ModelProto) -> list[NodeProto]:
         if node.op_type == "Reshape" and main_domain(node.domain) and len(node.input) == 2
         and node.input[1] not in constant
     ]  # fmt: skip
+
+
+def _join(model: ModelProto) -> None:
+    """Let a Reshape of a Reshape read what that one reads, where its own sizes copy none. In place."""
+    plain = {
+        tensor.name
+        for tensor in model.graph.initializer
+        if tensor.data_type == TensorProto.INT64 and len(tensor.dims) == 1 and tensor.dims[0] <= LONGEST
+        and not is_external(tensor) and numpy_helper.to_array(tensor).all()
+    }  # fmt: skip
+    sources: dict[str, str] = {}
+    for node in model.graph.node:
+        if node.op_type == "Reshape" and main_domain(node.domain) and len(node.input) == 2:
+            if node.input[1] in plain:
+                node.input[0] = sources.get(node.input[0], node.input[0])
+            sources[node.output[0]] = node.input[0]
 
 
 def _constant(model: ModelProto, sizes: tuple[int, ...], written: dict[tuple[int, ...], str]) -> str:

@@ -117,6 +117,17 @@ def test_what_is_read_elsewhere_stays() -> None:
     same(before, after, SIZES)
 
 
+def test_a_reshape_of_a_reshape_reads_what_that_one_reads() -> None:
+    before, after, count = settled(
+        SHAPE + "n = Gather(s, zero) l = Gather(s, one) m = Mul(n, l) r = Constant <value = int64[1] {24}> ()"
+        " c = Concat<axis=0>(m, r) a = Constant <value = int64[2] {-1, 6}> () f = Reshape(x, a) g = Reshape(f, c)"
+        " k = Constant <value = int64[3] {0, 4, 6}> () y = Reshape(g, k)"
+    )
+    same(before, after, SIZES)
+    # The last copies a size of what it reads.
+    assert (count, ops(after).count("Reshape")) == (1, 2)
+
+
 def test_the_sizes_of_a_matrix_are_not_taken_for_a_vector() -> None:
     known = Followed(model_of(SHAPE + "m = Unsqueeze(s, zero) f = Cast<to=1>(m) y = Identity(f)"))
     assert known.contents["s"] == (Size(1, ("N",)), Size(1, ("L",)), Size(4), Size(6))
