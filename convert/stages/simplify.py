@@ -25,6 +25,7 @@ from convert.graphs import (
     input_specs,
     linked_graph,
     model_entries,
+    op_counts,
     output_specs,
     read_model,
     read_samples,
@@ -41,12 +42,14 @@ from convert.values import Note, OnnxGraph, SimplifyOptions
 
 SAFE = "without folding constant conditions"
 FOLDS_NOTHING = "skip_constant_folding"
+LEAVES_ONNX = ("fuse_attention", "fuse_gqa")
+"""Passes that give ``com.microsoft::Attention`` and its like (onnxsim 0.8.1), which ONNX Runtime alone knows."""
 LADDER: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("all passes", {}),
-    (SAFE, {"skipped_optimizers": ["eliminate_if_with_const_cond"]}),
+    ("all passes", {"skipped_optimizers": [*LEAVES_ONNX]}),
+    (SAFE, {"skipped_optimizers": [*LEAVES_ONNX, "eliminate_if_with_const_cond"]}),
     (
         "without folding constants",
-        {"skipped_optimizers": ["eliminate_if_with_const_cond"], FOLDS_NOTHING: True},
+        {"skipped_optimizers": [*LEAVES_ONNX, "eliminate_if_with_const_cond"], FOLDS_NOTHING: True},
     ),
 )
 HIDE_FROM = 1 << 20
@@ -147,6 +150,8 @@ def _prove(graph: OnnxGraph, simplified: ModelProto, options: SimplifyOptions, f
         raise Rejected("nothing is left of the graph: its outputs do not depend on its inputs")
     if input_specs(simplified.graph) != graph.inputs:
         raise Rejected("inputs or symbolic dimensions changed")
+    if brought := [name for name in op_counts(simplified) if "::" in name and name not in graph.ops]:
+        raise Rejected(f"it brings operators that ONNX does not define: {', '.join(brought)}")
     before = [(spec.name, spec.dtype, len(spec.shape)) for spec in graph.outputs]
     after = [(spec.name, spec.dtype, len(spec.shape)) for spec in output_specs(simplified.graph)]
     if before != after:
