@@ -110,6 +110,8 @@ class Blamer:
             return
         for kind, name, size in parts:
             piece = share * (size * size / total)
+            if piece <= 0.0:
+                continue
             if kind == "arriving":
                 shares[name, most] = shares.get((name, most), 0.0) + piece
             else:

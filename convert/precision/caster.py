@@ -18,7 +18,7 @@ from convert.precision.kernels import has_kernel, schema_of
 from convert.precision.policy import Choice, Choices, Policy, selects
 from convert.precision.scope import Names, Scope, type_number
 from convert.precision.sorting import in_order
-from convert.precision.types import bound_types, formals, plain_domain
+from convert.precision.types import bound_types, formals, output_types_elsewhere, plain_domain
 from convert.precision.weights import cast_weights, constants_to_weights
 
 SMALL_CONSTANT = 1 << 10
@@ -135,8 +135,9 @@ class Caster:
         inner = [self._graph(body, scope, names, shapes) for body in bodies]
         scope.nodes.append(node)
         skipped = 1 if node.op_type == "Loop" else 0
+        told = output_types_elsewhere(node, scope)
         for index, name in enumerate(node.output):
-            kind = scope.declared.get(name, "")
+            kind = told.get(name, "")
             if not kind and node.op_type in CONTROL and len(bodies[0].output) > index + skipped:
                 kind = inner[0].type_of(bodies[0].output[index + skipped].name)
             if name:

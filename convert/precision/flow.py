@@ -19,7 +19,7 @@ from convert.precision.kernels import schema_of
 from convert.precision.policy import F32, MOVES
 from convert.precision.scope import Names, Scope, type_text
 from convert.precision.sorting import sort_nodes
-from convert.precision.types import bound_types, formals, plain_domain
+from convert.precision.types import bound_types, formals, output_types_elsewhere, plain_domain
 from convert.precision.weights import constants_to_weights
 from op_registry.graph import module_path
 
@@ -53,6 +53,8 @@ class Flow:
     makers: dict[str, int] = field(default_factory=dict)
     """Value → the number of the step that writes it. A value that several branches write has the last."""
     users: dict[str, list[int]] = field(default_factory=dict)
+    carried: dict[str, str] = field(default_factory=dict)
+    """Output of a loop's body → the body's input that it is in the next turn."""
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
 
@@ -166,6 +168,7 @@ class _Walk:
                 self.flow.types.setdefault(inside, scope.type_of(outside))
                 self._link(node, [outside], inside, scope)
         inner = [self.graph(body, scope) for body in bodies]
+        self.flow.carried.update(_carried(node, bodies[0]))
         first = 1 if node.op_type == "Loop" else 0
         for place, name in enumerate(node.output):
             if not name:
@@ -181,6 +184,18 @@ class _Walk:
         self.flow.steps.append(_step(node, tuple(sources), (target,), inside=inside, link=True))
 
 
+def _carried(node: NodeProto, body: GraphProto) -> Iterator[tuple[str, str]]:
+    """The state of a Loop or Scan: what the body gives, and which of its inputs that is in the next turn."""
+    if node.op_type == "Loop":
+        given, taken = body.output[1:], body.input[2:]
+    elif node.op_type == "Scan":
+        count = next(attribute.i for attribute in node.attribute if attribute.name == "num_scan_inputs")
+        given, taken = body.output, body.input[: len(body.input) - count]
+    else:
+        return
+    yield from ((output.name, value.name) for output, value in zip(given, taken, strict=False))
+
+
 def _step(
     node: NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], *, inside: bool, link: bool = False
 ) -> Step:
@@ -191,7 +206,7 @@ def _output_types(node: NodeProto, scope: Scope, opsets: Mapping[str, int]) -> I
     domain = plain_domain(node.domain)
     schema = schema_of(node.op_type, domain, opsets.get(domain, 0))
     if schema is None:
-        yield from ((name, scope.declared.get(name, "")) for name in node.output if name)
+        yield from output_types_elsewhere(node, scope).items()
         return
     bound = bound_types(node, schema, scope)
     for name, formal in formals(node.output, [output.type_str for output in schema.outputs]):

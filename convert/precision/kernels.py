@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 
 from onnx import defs
 from onnx.defs import OpSchema
-from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema, get_all_opkernel_def
 
 CPU = "CPUExecutionProvider"
 NEVER = (1 << 31) - 1
@@ -23,6 +23,21 @@ def schema_of(op: str, domain: str, opset: int) -> OpSchema | None:
         return None
     found = defs.get_schema(op, opset, domain)
     return None if found.deprecated else found
+
+
+@lru_cache(maxsize=1)
+def _elsewhere() -> Mapping[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]]:
+    table: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    for schema in sorted(get_all_operator_schema(), key=lambda schema: schema.since_version):
+        if schema.domain not in ("", "ai.onnx"):
+            taken, given = ([one.typeStr for one in formals] for formals in (schema.inputs, schema.outputs))
+            table[schema.domain, schema.name] = tuple(taken), tuple(given)
+    return table
+
+
+def types_elsewhere(op: str, domain: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The types of inputs and outputs of an operator that ONNX Runtime alone defines; empty where it does not."""
+    return _elsewhere().get((domain, op), ((), ()))
 
 
 @lru_cache(maxsize=1)

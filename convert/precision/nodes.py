@@ -11,6 +11,7 @@ import msgspec
 from convert.precision.flow import Step
 from convert.precision.rules import CERTAIN, POSSIBLE, Rules
 from convert.precision.study import Evaluation, Study
+from convert.precision.sums import SUMS
 from convert.values import NodeForecast
 
 LISTED = 50
@@ -92,7 +93,7 @@ def _finite(value: float) -> float | None:
 def _operator(steps: Sequence[Step], main: Step) -> str:
     """The operator of the node in the user's graph."""
     ops = {step.op for step in steps}
-    for op in ("ReduceMean", "ReduceL2"):
+    for op in SUMS:
         if len(steps) > 1 and op in ops:
             return op
     return main.op

@@ -162,19 +162,20 @@ class Planner:
                 keep |= set() if harmless else {step.name}
             for value in step.outputs:
                 if value in row and table.overflow[row[value]] > 0.0:
-                    keep |= self._around(step, value, table, row[value])
+                    keep |= self._around(value, table, row[value])
         for value in self.flow.inputs:
             if value in row and table.overflow[row[value]] > 0.0:
                 keep |= set(self._readers(value))
         return frozenset(keep)
 
-    def _around(self, step: Step, value: str, table: Table, row: int) -> set[str]:
+    def _around(self, value: str, table: Table, row: int) -> set[str]:
         fmt = self.study.fmt
         below = fmt is not None and float(table.high[row]) < fmt.overflows
-        harmed = [user for user in self.flow.users.get(value, ()) if not self._harmless[below][user]]
+        harmed = [user for user in self._users(value) if not self._harmless[below][user]]
         if not harmed and value not in self.flow.outputs:
             return set()
-        return {step.name} | {name for user in harmed for name in self._through(user)}
+        made = {maker.name for maker in self._makers(value)}
+        return made | {name for user in harmed for name in self._through(user)}
 
     def _ends_well(self, *, below: bool) -> list[bool]:
         """For each step, whether an infinite input (-inf alone: ``below``) ends in the right number for it."""
@@ -218,11 +219,32 @@ class Planner:
 
     def _island(self, value: str) -> list[str]:
         """The nodes that must be kept for a value to stay in fp32."""
-        made = [self.flow.steps[self.flow.makers[value]].name] if value in self.flow.makers else []
-        return [name for name in (*made, *self._readers(value)) if self.study.keepable(name)]
+        makers = [step.name for step in self._makers(value)]
+        return [name for name in (*makers, *self._readers(value)) if self.study.keepable(name)]
+
+    def _makers(self, value: str) -> list[Step]:
+        """The node that writes a value; of what comes out of a body, those that write it there."""
+        found, seen, waiting = [], {value}, [value]
+        while waiting:
+            number = self.flow.makers.get(waiting.pop())
+            if number is None:
+                continue
+            step = self.flow.steps[number]
+            if not step.link:
+                found.append(step)
+                continue
+            fresh = [name for name in step.inputs if name not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return found
 
     def _readers(self, value: str) -> list[str]:
-        return [name for user in self.flow.users.get(value, ()) for name in self._through(user)]
+        return [name for user in self._users(value) for name in self._through(user)]
+
+    def _users(self, value: str) -> list[int]:
+        """The steps that read a value, and in a loop those that read it in the next turn."""
+        again = self.flow.carried.get(value, "")
+        return [*self.flow.users.get(value, ()), *self.flow.users.get(again, ())]
 
     def _through(self, number: int) -> list[str]:
         """A step that reads a value; for one that only moves it, also those that read what it gives."""
@@ -233,7 +255,7 @@ class Planner:
             if not step.link:
                 names[step.name] = None
             if step.moves:
-                fresh = {user for value in step.outputs for user in self.flow.users.get(value, ())} - seen
+                fresh = {user for value in step.outputs for user in self._users(value)} - seen
                 seen |= fresh
                 waiting += sorted(fresh)
         return list(names)

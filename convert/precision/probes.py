@@ -30,6 +30,9 @@ RUN = 16
 """Elements gathered from one place of a large tensor: a cache line of float32."""
 NUMPY_HAS = frozenset({F32, F16, F64})
 
+JOINED_AT = 512
+"""So many tensors are joined as soon as they are there: small ones that all wait for the end leave the caches."""
+
 Part = Literal["sample", "norm", "low", "high"]
 Looks = Literal["elements", "norms", "ranges"]
 """What is taken of each tensor beside some elements."""
@@ -111,10 +114,11 @@ class Prober:
         single = [one for one in found if one.shapes is None]
         for one in single:
             model.graph.output.extend(ValueInfoProto(name=name) for name in one.parts.values())
-        return Probes(
-            joined=tuple(walk.joined([one for one in found if one.shapes is not None])),
-            single=tuple(Probe(tensor=one.tensor, **one.parts) for one in single),
-        )
+        return Probes(joined=tuple(walk.joined), single=tuple(Probe(tensor=one.tensor, **one.parts) for one in single))
+
+
+_Group = tuple[Part, Shape, str]
+"""A part, its shape and its type."""
 
 
 class _Walk:
@@ -128,6 +132,9 @@ class _Walk:
         self.names = Names(model.graph)
         self.main = model.graph
         self.shared: dict[tuple[str, int], str] = {}
+        self.joined: list[Joined] = []
+        self.waiting: dict[_Group, list[_Found]] = {}
+        """Parts of one shape and type that are not joined yet."""
 
     def constant(self, kind: str, size: int, array: Array) -> str:
         """The name of a constant of the main graph, made once."""
@@ -149,29 +156,37 @@ class _Walk:
                     added, one = self._probe(name, node.op_type, body=body)
                     nodes += added
                     found.append(one)
+                    if one.shapes is not None:
+                        nodes += self._wait(one)
+        if not body:
+            nodes += [node for group in list(self.waiting) for node in self._join(group)]
         if len(nodes) != len(graph.node):
             copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
             del graph.node[:]
             graph.node.extend(copies)
         return found
 
-    def joined(self, found: Collection[_Found]) -> Iterator[Joined]:
-        """Join what is of one shape and type, and give it out."""
-        groups: dict[tuple[Part, Shape, str], list[_Found]] = {}
-        for one in found:
-            for part, shape in (one.shapes or {}).items():
-                groups.setdefault((part, shape, one.kind), []).append(one)
-        for (part, shape, kind), members in groups.items():
-            output = made = self.names.fresh(f"probes_{part}_{len(self.main.output)}")
-            if kind not in NUMPY_HAS:
-                made = self.names.fresh(f"{output}_narrow")
-            parts = [one.parts[part] for one in members]
-            self.main.node.append(helper.make_node("Concat", parts, [made], axis=0))
-            if made != output:
-                self.main.node.append(helper.make_node("Cast", [made], [output], to=TensorProto.FLOAT))
-            self.main.output.append(ValueInfoProto(name=output))
-            tensors = tuple(one.tensor for one in members)
-            yield Joined(part=part, output=output, tensors=tensors, size=math.prod(shape))
+    def _wait(self, one: _Found) -> Iterator[NodeProto]:
+        """Let a tensor's parts wait for others, and join those that are enough."""
+        for part, shape in (one.shapes or {}).items():
+            group = part, shape, one.kind
+            self.waiting.setdefault(group, []).append(one)
+            if len(self.waiting[group]) >= JOINED_AT:
+                yield from self._join(group)
+
+    def _join(self, group: _Group) -> Iterator[NodeProto]:
+        """Join what waits of one shape and type, and give it out."""
+        part, shape, kind = group
+        members = self.waiting.pop(group)
+        output = made = self.names.fresh(f"probes_{part}_{len(self.main.output)}")
+        if kind not in NUMPY_HAS:
+            made = self.names.fresh(f"{output}_narrow")
+        yield helper.make_node("Concat", [one.parts[part] for one in members], [made], axis=0)
+        if made != output:
+            yield helper.make_node("Cast", [made], [output], to=TensorProto.FLOAT)
+        self.main.output.append(ValueInfoProto(name=output))
+        tensors = tuple(one.tensor for one in members)
+        self.joined.append(Joined(part=part, output=output, tensors=tensors, size=math.prod(shape)))
 
     # ------------------------------------------------------------------------------------------------------ one tensor
 

@@ -16,9 +16,15 @@ from convert.precision.policy import F32
 from convert.precision.scope import Names
 from convert.precision.types import plain_domain
 
-SUMS = {"ReduceMean": "ReduceSum", "ReduceL2": "ReduceSumSquare"}
-"""Reduction → what is summed on the way."""
-AXES_ARE_INPUTS = {"ReduceSum": 13, "ReduceSumSquare": 18}
+EXPONENTIALS = "ReduceLogSumExp"
+SUMS = {
+    "ReduceMean": "ReduceSum",
+    "ReduceL2": "ReduceSumSquare",
+    "ReduceLogSum": "ReduceSum",
+    EXPONENTIALS: "ReduceMax",
+}
+"""Reduction → what is summed on the way; of exponentials, what is subtracted before."""
+AXES_ARE_INPUTS = {"ReduceSum": 13, "ReduceSumSquare": 18, "ReduceMax": 18}
 IS_INF_SINCE = 10
 
 
@@ -48,7 +54,10 @@ def _written_out(graph: GraphProto, wanted: Collection[str], names: Names, opset
         result, mean = node.output[0], names.fresh(f"{node.output[0]}_alone")
         total, beyond = names.fresh(f"{result}_sum"), names.fresh(f"{result}_sum_is_inf")
         node.output[0] = mean
-        nodes += [_sum_of(graph, node, total, names, opset), node]
+        if node.op_type == EXPONENTIALS:
+            nodes += [node, *_exponentials(graph, node, total, names, opset)]
+        else:
+            nodes += [_reduced(graph, node, total, names, opset), node]
         nodes.append(helper.make_node("IsInf", [total], [beyond], name=node.name))
         nodes.append(helper.make_node("Where", [beyond, total, mean], [result], name=node.name))
         for added in nodes[-2:]:
@@ -59,7 +68,20 @@ def _written_out(graph: GraphProto, wanted: Collection[str], names: Names, opset
     graph.node.extend(copies)
 
 
-def _sum_of(graph: GraphProto, node: NodeProto, total: str, names: Names, opset: int) -> NodeProto:
+def _exponentials(graph: GraphProto, node: NodeProto, total: str, names: Names, opset: int) -> list[NodeProto]:
+    """The sum of exponentials below the largest, which keeps each of them at most 1: read off its logarithm."""
+    most, over = names.fresh(f"{total}_most"), names.fresh(f"{total}_log")
+    made = [
+        _reduced(graph, node, most, names, opset),
+        helper.make_node("Sub", [node.output[0], most], [over], name=node.name),
+        helper.make_node("Exp", [over], [total], name=node.name),
+    ]
+    for added in made[1:]:
+        added.metadata_props.extend(node.metadata_props)
+    return made
+
+
+def _reduced(graph: GraphProto, node: NodeProto, total: str, names: Names, opset: int) -> NodeProto:
     op = SUMS[node.op_type]
     summed = helper.make_node(op, list(node.input), [total], name=node.name)
     summed.attribute.extend(node.attribute)

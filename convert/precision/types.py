@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from onnx import NodeProto
 from onnx.defs import OpSchema
 
+from convert.precision.kernels import types_elsewhere
 from convert.precision.policy import F32
 from convert.precision.scope import Scope, type_text
 
@@ -39,6 +40,21 @@ def bound_types(node: NodeProto, schema: OpSchema, scope: Scope) -> dict[str, st
         if kind:
             bound[schema.outputs[0].type_str] = kind
     return {name: kind for name, kind in bound.items() if name not in unknown}
+
+
+def output_types_elsewhere(node: NodeProto, scope: Scope) -> dict[str, str]:
+    """The types of the outputs of a node that ONNX does not define: as the graph says, else ONNX Runtime's schema."""
+    taken, given = types_elsewhere(node.op_type, node.domain)
+    bound: dict[str, str] = {}
+    for name, formal in formals(node.input, taken):
+        if name and formal and scope.type_of(name):
+            bound.setdefault(formal, scope.type_of(name))
+    found = {}
+    for name, formal in formals(node.output, given):
+        if name:
+            told = formal if formal.startswith("tensor(") else bound.get(formal, "")
+            found[name] = scope.declared.get(name, "") or told
+    return found
 
 
 def _type_by_attribute(node: NodeProto) -> str:
