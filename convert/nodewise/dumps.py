@@ -2,7 +2,7 @@
 
     a table (.csv)    of `msit debug compare` / `msprobe compare -m offline_model`: one row for each operator
     a trace           of MIGraphX with MIGRAPHX_TRACE_EVAL=2: what each instruction's output has
-    tensors           a .npz by value name, or a folder of .npy files named after values
+    tensors           a .npz by the names of values or nodes, or a folder of .npy files (``/`` and the like as ``_``)
 
 Columns and bars of the table: msit's compare component (Ascend/msit 3558109, cmp_process.py). The trace's lines:
 src/program.cpp of MIGraphX (and of Hygon's DTK). MagicMind writes its dumps in a format that is not public; turn them
@@ -24,6 +24,7 @@ from convert.arrays import Array, load_npy, load_npz
 from convert.errors import UsageError
 from convert.nodewise.align import relative_error
 from convert.nodewise.values import Departure
+from convert.precision.flow import Flow
 
 LARGEST = 256 << 20
 MOST_FILES = 20_000
@@ -31,6 +32,8 @@ COSINE, EUCLIDEAN = 0.99, 0.05
 """The bars of msit's own comparison."""
 INSTRUCTION = re.compile(r"^Run instruction: (?:(?P<module>\S+):)?(?P<name>@?[\w.]+) = (?P<op>[\w:@]+)")
 CLASSES = re.compile(r"^Output has (?P<kinds>.+)$")
+UNSAFE = re.compile(r"[^A-Za-z0-9]+")
+"""What dumping tools replace in the names of files."""
 COLUMNS = ("OpType", "NPUDump", "GroundTruth", "CosineSimilarity", "RelativeEuclideanDistance")
 
 
@@ -111,6 +114,27 @@ def _trace(text: str) -> Iterator[Departure]:
             if odd:
                 reason = f"its output has {' and '.join(odd)}"
                 yield Departure(node=name, op=op, output=name, counterpart="", by="dump", error=1e9, reason=reason)
+
+
+def by_value_name(tensors: Mapping[str, Array], flow: Flow) -> dict[str, Array]:
+    """Tensors under the names of A's values. A file may be called after the node, and without what paths can't hold.
+
+    What nothing, or more than one thing, is called stays as it is.
+    """
+    nodes = {step.name: step.outputs[0] for step in flow.steps if not step.link and len(step.outputs) == 1}
+    names = nodes | {value: value for value in flow.makers}
+    plain: dict[str, set[str]] = {}
+    for name, value in names.items():
+        plain.setdefault(_plain(name), set()).add(value)
+    found = {name: array for name, array in tensors.items() if name in flow.makers}
+    for name, array in tensors.items():
+        alike = {names[name]} if name in names else plain.get(_plain(name), set())
+        found.setdefault(next(iter(alike)) if len(alike) == 1 else name, array)
+    return found
+
+
+def _plain(name: str) -> str:
+    return UNSAFE.sub("_", name).strip("_")
 
 
 def against(tensors: Mapping[str, Array], exact: Mapping[str, Array], limit: float) -> dict[str, float]:

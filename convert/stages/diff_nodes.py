@@ -11,7 +11,7 @@ import msgspec
 from convert.arrays import load_npz
 from convert.errors import UsageError
 from convert.nodewise.departs import LISTED, Side, compare_nodes
-from convert.nodewise.dumps import against, read_dump
+from convert.nodewise.dumps import against, by_value_name, read_dump
 from convert.nodewise.values import Departure, NodeDiff
 from convert.ort import SessionFailed
 from convert.stages.adopt import adopt_onnx
@@ -85,6 +85,7 @@ def _beside_dump(graph: OnnxGraph, path: Path, limit: float, folder: Path) -> No
         )
     side = Side(graph, folder / "runs")
     feed = load_npz(graph.path("samples/000.npz"))
+    told = by_value_name(told, side.flow)
     known = [name for name in told if name in side.flow.makers]
     errors = against(told, side.whole(known, feed), limit)
     departed = []

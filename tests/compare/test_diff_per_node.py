@@ -106,6 +106,27 @@ def test_dumped_tensors_by_name_name_the_first_node(tmp_path: Path, capsys):
     assert (found["first"]["node"], found["aligned"], found["values"]) == ("scale", 3, 4)
 
 
+def test_files_of_a_dump_may_be_called_after_nodes_and_without_slashes(tmp_path: Path, capsys):
+    text = """<ir_version: 9, opset_import: ["" : 17]> g (float[4,16] x) => (float[4,16] y) <float half = {0.5}> {
+        [_net_relu] _net_a = Relu(x) [_net_scale] _net_b = Mul(_net_a, half) [_net_tanh] y = Tanh(_net_b) }"""
+    model = onnx.parser.parse_model(text)
+    for node in model.graph.node:
+        node.name = node.name.replace("_", "/")
+        for names in (node.input, node.output):
+            names[:] = [name.replace("_", "/") for name in names]
+    onnx.save(model, tmp_path / "a.onnx")
+    x = RNG.standard_normal((4, 16)).astype(np.float32)
+    np.savez(tmp_path / "s.npz", x=x)
+    (tmp_path / "dump").mkdir()
+    np.save(tmp_path / "dump" / "_net_a.npy", np.maximum(x, 0))
+    np.save(tmp_path / "dump" / "net.scale.npy", np.maximum(x, 0) * 0.4)
+    words = ("--samples", str(tmp_path / "s.npz"), "--dump", str(tmp_path / "dump"))
+    code, found = _diff(capsys, str(tmp_path / "a.onnx"), *words)
+    assert code == 8
+    assert (found["first"]["node"], found["first"]["output"]) == ("/net/scale", "/net/b")
+    assert (found["aligned"], found["values"]) == (2, 2)
+
+
 MSIT = """OpType,NPUDump,DataType,Address,GroundTruth,DataType,TensorIndex,Shape,Overflow,CosineSimilarity,\
 MaxAbsoluteError,AccumulatedRelativeError,RelativeEuclideanDistance,CompareFailReason
 Relu,Relu_1,float16,NaN,relu,float32,0,"[4,16]",NO,1.0,0.0,0.0,0.0001,
