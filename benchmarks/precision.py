@@ -4,8 +4,8 @@ CPU seconds of this process with one thread, the least of several runs: the fore
 emulated run, with everything that is measured of them), against one inference of the same graph as ONNX Runtime runs it
 by default. Where nodes are tiny, dispatch is all that a run costs: beside the forecast stand the two runs alone, with
 nothing measured, which no forecast that rounds with ONNX Runtime can be cheaper than. The search is counted in passes
-over the whole graph, on the same model, sample and gate; it needs the extra ``bench`` (onnxconverter-common) and is left
-out without it.
+over the whole graph, on the same model, sample and gate; it needs the extra ``bench`` (onnxconverter-common) and is
+left out without it.
 """
 
 from __future__ import annotations
