@@ -116,6 +116,11 @@ def accumulation(target: Target | None) -> Literal["", "fp32"]:
     return "fp32" if target is not None and target.arch == "cpu" else ""
 
 
+def narrow_of(options: Mapping[str, str]) -> Literal["fp16", "bf16"]:
+    """What the nodes become that a mixed plan does not keep: MIGraphX's ``mixed-type`` says it, elsewhere fp16."""
+    return "bf16" if options.get("mixed-type") == "bf16" else "fp16"
+
+
 def no_plan(forecast: Forecast, name: str) -> GateFailed:
     """The error where no set of nodes kept in fp32 keeps the gate."""
     told = [note.text.removeprefix("plan: ") for note in forecast.notes if note.text.startswith("plan: ")]

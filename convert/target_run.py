@@ -25,7 +25,7 @@ from convert.gate import METRICS, gate_failed, judge, judged_as
 from convert.guarding import guarded
 from convert.host import Limits
 from convert.installed import device_nodes
-from convert.ladder import PLANNED, accumulation, climb, holds_with_plan, no_int8, no_plan, takes_pairs
+from convert.ladder import PLANNED, accumulation, climb, holds_with_plan, narrow_of, no_int8, no_plan, takes_pairs
 from convert.launcher import parse_launcher
 from convert.outputs import target_folder, write_artifact, write_validation_files
 from convert.request import ArtifactInfo, Request, StageRun, TargetResult, validation_json
@@ -244,6 +244,7 @@ class TargetRun:
             plan=precision in PLANNED,
             accumulate=accumulation(self.target),
             calibration=self.request.calibration,
+            narrow=narrow_of(self.request.options),
         )
         forecast: Forecast = self._stage("forecast", [self.graph], [self.graph, options], options)
         return forecast

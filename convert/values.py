@@ -263,6 +263,8 @@ class ForecastOptions(msgspec.Struct, frozen=True, kw_only=True):
     accumulate: Literal["", "fp32"] = ""
     calibration: CalibrationMethod = "minmax"
     """int8: how ranges are found, from the inputs to calibrate with, else from the samples."""
+    narrow: Literal["fp16", "bf16"] = "fp16"
+    """``mixed``: what the nodes become that are not kept."""
 
 
 class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ RUN = 16
 """Elements gathered from one place of a large tensor: a cache line of float32."""
 NUMPY_HAS = frozenset({F32, F16, F64})
 
-JOINED_AT = 512
+JOINED_AT = 2048
 """So many tensors are joined as soon as they are there: small ones that all wait for the end leave the caches."""
 
 Part = Literal["sample", "norm", "low", "high"]

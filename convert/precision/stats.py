@@ -17,8 +17,6 @@ from convert.precision.rounding import Array, Format
 
 GROSS = 1e9
 """An error without measure: infinite or NaN where the reference is a number. Metrics are capped here."""
-ASIDE_UP_TO = 64
-"""Tensors of one size up to this many elements are laid side by side."""
 Rounder = Callable[[Array, Array], Array]
 """Values (float32, all tensors one after another) and the number of each one's tensor → the values rounded."""
 
@@ -114,35 +112,8 @@ def _elements(told: Readings, rows: Array, lengths: Array) -> Array:
     return told.sample[np.repeat(shifts, lengths) + np.arange(total, dtype=np.int64)]
 
 
-class _Segments:
-    """The elements of tensors that lie one after another, and what is reduced over each tensor.
-
-    Tensors that are all of one small size are laid side by side, one element of each to a row: reductions are then
-    sums of rows, which cost a fraction of those over a few neighbours.
-    """
-
-    def __init__(self, pairs: _Pairs) -> None:
-        self.lengths = pairs.lengths
-        self._starts = pairs.starts
-        self._one_size = int(pairs.lengths[0])
-        self._aside = self._one_size <= ASIDE_UP_TO and bool((pairs.lengths == self._one_size).all())
-
-    def laid(self, values: Array) -> Array:
-        """Elements as the reductions take them."""
-        return np.ascontiguousarray(values.reshape(-1, self._one_size).T) if self._aside else values
-
-    def over(self, reduce: np.ufunc, values: Array, **options: Any) -> Array:
-        """One number for each tensor."""
-        if self._aside:
-            aside: Array = reduce.reduce(values, axis=0, **options)
-            return aside
-        found: Array = reduce.reduceat(values, self._starts, **options)
-        return found
-
-
 def _fill(table: Table, pairs: _Pairs, rounded: Array, fmt: Format | None) -> None:
-    kept, segments = pairs.rows, _Segments(pairs)
-    y = segments.laid(pairs.y)
+    kept, starts, y = pairs.rows, pairs.starts, pairs.y
     finite = np.isfinite(y)
     whole = bool(finite.all())
     y64 = (y if whole else np.where(finite, y, np.float32(0))).astype(np.float64)
@@ -150,15 +121,15 @@ def _fill(table: Table, pairs: _Pairs, rounded: Array, fmt: Format | None) -> No
         column = getattr(table, word)
         unknown = np.isnan(column[kept])
         if unknown.any():
-            column[kept[unknown]] = segments.over(reduce, y64 if whole else y)[unknown]
+            column[kept[unknown]] = reduce.reduceat(y64 if whole else y, starts)[unknown]
     size = np.abs(y64)
-    square = segments.over(np.add, y64 * y64) / segments.lengths
+    square = np.add.reduceat(y64 * y64, starts) / pairs.lengths
     table.rms[kept] = np.sqrt(square)
     norm, element, nothing = np.where(square > 0, square, 1.0), size, size == 0.0
     if nothing.any():
         element = size.copy()
         element[nothing] = np.inf
-    for word, z in (("made", segments.laid(rounded)), ("passed", segments.laid(pairs.e))):
+    for word, z in (("made", rounded), ("passed", pairs.e)):
         good = np.isfinite(z)
         if whole and good.all():
             d, broken = z - y64, None
@@ -167,23 +138,24 @@ def _fill(table: Table, pairs: _Pairs, rounded: Array, fmt: Format | None) -> No
             if word == "passed":
                 wrong |= ~(finite | (y == z) | (np.isnan(y) & np.isnan(z)))
             d = np.where(good & finite, z, y64) - y64
-            broken = segments.over(np.logical_or, wrong)
-        error = np.sqrt(segments.over(np.add, d * d) / segments.lengths / norm)
-        most = segments.over(np.maximum, np.abs(d) / element)
+            broken = np.logical_or.reduceat(wrong, starts)
+        error = np.sqrt(np.add.reduceat(d * d, starts) / pairs.lengths / norm)
+        most = np.maximum.reduceat(np.abs(d) / element, starts)
         for name, values in ((word, error), (f"{word}_most", most)):
             getattr(table, name)[kept] = np.where(broken, GROSS, np.minimum(values, GROSS)) if broken is not None else (
                 np.minimum(values, GROSS))  # fmt: skip
     if fmt is not None:
-        _ranges(table, kept, segments, size, fmt)
+        _ranges(table, pairs, size, fmt)
 
 
-def _ranges(table: Table, kept: Array, segments: _Segments, size: Array, fmt: Format) -> None:
+def _ranges(table: Table, pairs: _Pairs, size: Array, fmt: Format) -> None:
     """The shares of elements that become infinite and that lose digits."""
+    kept, starts = pairs.rows, pairs.starts
     for column, outside in (
         (table.overflow, size >= fmt.overflows), (table.flushed, (size > 0.0) & (size < fmt.normal))
     ):  # fmt: skip
         if outside.any():
-            column[kept] = segments.over(np.add, outside, dtype=np.int64) / segments.lengths
+            column[kept] = np.add.reduceat(outside, starts, dtype=np.int64) / pairs.lengths
     _whole_range(table, kept, fmt)
 
 

@@ -72,7 +72,7 @@ class Study:
     def __init__(self, graph: OnnxGraph, options: ForecastOptions, scratch: Path) -> None:
         self.graph = graph
         self.options = options
-        self.precision: Precision = "fp16" if options.precision == "mixed" else options.precision
+        self.precision: Precision = options.narrow if options.precision == "mixed" else options.precision
         self.fmt: Format | None = FORMATS.get(self.precision)
         self.scratch = scratch
         self.passes = 0

@@ -123,7 +123,8 @@ def _refuse(graph: OnnxGraph, options: ForecastOptions) -> None:
     names = {entry.name for entry in graph.files}
     if not graph.sample_count or any(f"reference/{n:03d}.npz" not in names for n in range(graph.sample_count)):
         raise _cannot_run("; ".join(note.text for note in graph.notes if note.level == "warning"))
-    if options.precision == "bf16" and graph.opset < NEWER["bf16"][0]:
+    stored = options.narrow if options.precision == "mixed" else options.precision
+    if stored == "bf16" and graph.opset < NEWER["bf16"][0]:
         raise too_old("bf16", graph.opset)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hidden_models import FUNCTION, HIDDEN, ROWS, SOME
 from precision_graphs import parsed
 
+from convert.ladder import narrow_of
 from convert.precision.flow import flow_of, prepared
 from convert.stages.forecast import forecast_graph
 from convert.values import ForecastOptions
@@ -64,3 +65,17 @@ def test_an_operator_that_only_onnx_runtime_has_does_not_end_the_way_of_an_error
     forecast = forecast_graph(make_graph(model, {"x": ROWS}), PLAN, tmp_path / "f")
     assert forecast.guilty[0].node == "up"
     assert forecast.plan_holds
+
+
+def test_a_mixed_plan_rounds_to_the_type_that_the_others_become(make_graph, tmp_path: Path):
+    case = HIDDEN["a weight of -1e9 behind a Where"]
+    graph = make_graph(case.text, case.feed)
+    found = {}
+    for narrow in ("fp16", "bf16"):
+        options = ForecastOptions(precision="mixed", plan=True, narrow=narrow)
+        found[narrow] = forecast_graph(graph, options, tmp_path / narrow)
+    assert found["fp16"].outputs[0].nan_candidate > 0
+    assert found["bf16"].outputs[0].nan_candidate == 0
+    assert found["bf16"].outputs[0].rel_l2 > 1e-3
+    assert narrow_of({"mixed-type": "bf16"}) == "bf16"
+    assert narrow_of({}) == "fp16"
