@@ -8,15 +8,14 @@ has in the input, it is 0, which copies it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from convert.bigmodel import graphs_in, is_external
+from convert.bigmodel import is_external
+from convert.lowering.engine import all_names
 from convert.lowering.schemas import main_domain
+from convert.lowering.site import Names
+from convert.rewrites.nodes import drop_idle
 from convert.symbolic_sizes import LONGEST, Followed, Size, Sizes, attribute
 
 COMPUTING = frozenset((
@@ -34,17 +33,17 @@ def settle_reshapes(model: ModelProto) -> int:
     """
     if not (waiting := _computed(model)):
         return 0
-    known, settled = Followed(model), 0
+    known, names, settled = Followed(model), Names(all_names(model)), 0
     written: dict[tuple[int, ...], str] = {}
     for node in waiting:
         copies = not attribute(node, "allowzero", 0)
         sizes = written_sizes(known.shape(node.input[0]), known.shape(node.output[0]), copies=copies)
         if sizes is not None:
-            node.input[1] = _constant(model, sizes, written)
+            node.input[1] = _constant(model, sizes, names, written)
             settled += 1
     if settled:
         _join(model)
-        _drop_unread(model)
+        drop_idle(model, *COMPUTING)
     return settled
 
 
@@ -92,56 +91,9 @@ def _join(model: ModelProto) -> None:
             sources[node.output[0]] = node.input[0]
 
 
-def _constant(model: ModelProto, sizes: tuple[int, ...], written: dict[tuple[int, ...], str]) -> str:
+def _constant(model: ModelProto, sizes: tuple[int, ...], names: Names, written: dict[tuple[int, ...], str]) -> str:
     """The name of an initializer with these sizes, made once for each."""
     if sizes not in written:
-        name = "sizes_" + "_".join(map(str, sizes)).replace("-", "m")
-        taken = _names(model)
-        while name in taken:
-            name += "_"
-        model.graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int64), name))
-        written[sizes] = name
+        written[sizes] = names.fresh("sizes")
+        model.graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int64), written[sizes]))
     return written[sizes]
-
-
-def _names(model: ModelProto) -> set[str]:
-    """Names of values anywhere in the graph."""
-    found: set[str] = set()
-    for graph in graphs_in(model.graph):
-        found.update(item.name for item in (*graph.input, *graph.output, *graph.initializer))
-        found.update(name for node in graph.node for name in (*node.input, *node.output))
-    return found
-
-
-def _drop_unread(model: ModelProto) -> None:
-    """Leave out what computed sizes and nothing reads any more, with its initializers and shapes. In place."""
-    graph = model.graph
-    reads = Counter(_reads(model))
-    kept: list[NodeProto] = []
-    for node in reversed(graph.node):
-        if node.op_type in COMPUTING and main_domain(node.domain) and not any(reads[name] for name in node.output):
-            reads.subtract(node.input)
-        else:
-            kept.append(node)
-    if len(kept) == len(graph.node):
-        return
-    given = {info.name for info in graph.input}
-    _replace(graph.initializer, [one for one in graph.initializer if reads[one.name] or one.name in given])
-    _replace(graph.node, kept[::-1])
-    made = {name for node in graph.node for name in node.output}
-    _replace(graph.value_info, [info for info in graph.value_info if info.name in made])
-
-
-def _reads(model: ModelProto) -> Iterator[str]:
-    """Every reading of a value, by nodes and as an output, subgraphs included."""
-    for graph in graphs_in(model.graph):
-        for node in graph.node:
-            yield from node.input
-        yield from (info.name for info in graph.output)
-
-
-def _replace(field: Any, kept: list[Any]) -> None:
-    """What a repeated field of a message holds."""
-    copies = [type(item).FromString(item.SerializeToString()) for item in kept]
-    del field[:]
-    field.extend(copies)

@@ -122,7 +122,7 @@ def _moved(model: OpenModel, device: str) -> OpenModel:
         return model
     try:
         return dataclasses.replace(model, module=model.module.to(device))
-    except (RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:
         raise _does_not_run(device, str(error)) from error
 
 

@@ -114,10 +114,10 @@ def _used_names(graph: GraphProto) -> set[str]:
 
 def _drop(graph: GraphProto, used: set[str]) -> bool:
     inputs = {info.name for info in graph.input}
-    dropped = _keep(graph.initializer, [t.name in used or t.name in inputs for t in graph.initializer])
-    dropped |= _keep(graph.node, [_is_needed(node, used) for node in graph.node])
+    dropped = keep(graph.initializer, [t.name in used or t.name in inputs for t in graph.initializer])
+    dropped |= keep(graph.node, [_is_needed(node, used) for node in graph.node])
     made = {name for node in graph.node for name in node.output} | inputs | {t.name for t in graph.initializer}
-    _keep(graph.value_info, [info.name in made for info in graph.value_info])
+    keep(graph.value_info, [info.name in made for info in graph.value_info])
     for node in graph.node:
         for inner in subgraphs(node):
             dropped |= _drop(inner, used)
@@ -129,7 +129,7 @@ def _is_needed(node: NodeProto, used: set[str]) -> bool:
     return not helper or bool(used.intersection(node.output))
 
 
-def _keep(items: Any, wanted: list[bool]) -> bool:
+def keep(items: Any, wanted: list[bool]) -> bool:
     """Keep some entries of a repeated field; says whether any went."""
     if all(wanted):
         return False

@@ -6,14 +6,16 @@ a rule of ``convert/lowering/rules/`` and the question of which nodes want it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from onnx import ModelProto, NodeProto
 
+from convert.bigmodel import graphs_in
 from convert.lowering import functions, schemas
 from convert.lowering.engine import all_names, convert_graph, forget_types, info_names, opset_of, walk
-from convert.lowering.facts import Scope, scope_of, subgraphs
-from convert.lowering.held import drop_unused, hold, release
+from convert.lowering.facts import Scope, scope_of
+from convert.lowering.held import drop_unused, hold, keep, release
 from convert.lowering.inference import infer
 from convert.lowering.site import Names, Refuse, Site, as_defined
 
@@ -78,23 +80,21 @@ def _run(model: ModelProto, treat: Callable[[NodeProto, Scope], list[NodeProto] 
 
 
 def drop_idle(model: ModelProto, *ops: str) -> None:
-    """Take out nodes of some operators whose outputs nothing reads any more, main graph and subgraphs. In place."""
-    while True:
-        read = {info.name for info in model.graph.output}
-        graphs = [model.graph, *(inner for node in walk(model.graph) for inner in subgraphs(node))]
-        for graph in graphs:
-            read.update(name for node in graph.node for name in node.input)
-            read.update(info.name for info in graph.output)
-        idle = [
-            (graph, node)
-            for graph in graphs
-            for node in graph.node
-            if node.op_type in ops and read.isdisjoint(node.output)
-        ]
-        if not idle:
-            break
-        for graph, node in idle:
-            graph.node.remove(node)
+    """Take out nodes of some operators whose outputs nothing reads any more, main graph and subgraphs. In place.
+
+    What they alone read goes with them: one pass from the last node to the first, the innermost graphs before.
+    """
+    graphs = list(graphs_in(model.graph))
+    reads = Counter(name for graph in graphs for node in graph.node for name in node.input)
+    reads.update(info.name for graph in graphs for info in graph.output)
+    for graph in reversed(graphs):
+        stays = []
+        for node in reversed(graph.node):
+            idle = node.op_type in ops and schemas.main_domain(node.domain)
+            stays.append(not idle or any(reads[name] for name in node.output))
+            if not stays[-1]:
+                reads.subtract(node.input)
+        keep(graph.node, stays[::-1])
     drop_unused(model)
 
 
