@@ -11,7 +11,7 @@ bytes costs neither N bytes of memory nor N bytes of disk per stage.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -22,6 +22,7 @@ from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from convert.errors import LoadError, disk_full
 from convert.links import copy_file, link_or_copy
+from convert.walking import graphs_in
 
 __all__ = [
     "Hidden",
@@ -149,15 +150,6 @@ def tensor_array(tensor: TensorProto, folder: Path) -> Array:
         return numpy_helper.to_array(inline)
     mapped = np.memmap(reference.path, dtype, "r", reference.offset, tuple(tensor.dims) or (1,))
     return mapped.reshape(tuple(tensor.dims))
-
-
-def graphs_in(graph: GraphProto) -> Iterator[GraphProto]:
-    """A graph and every graph in its nodes' attributes, outermost first."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                yield from graphs_in(inner)
 
 
 def external_tensors(model: ModelProto) -> list[TensorProto]:

@@ -13,7 +13,8 @@ from typing import Literal
 
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from convert.graphs import nodes_of, opset_of
+from convert.graphs import opset_of
+from convert.walking import nodes_of
 from op_registry.graph import Scope
 from op_registry.infer import follow_types
 

@@ -7,13 +7,13 @@ Protos are always read without their external data; weights are streamed or link
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from artifacts.digest import FileEntry, file_entries
 from convert.arrays import Array, load_npz, save_npz
@@ -21,6 +21,7 @@ from convert.bigmodel import external_tensors, externalize, is_external, link_or
 from convert.errors import LoadError
 from convert.inline import write_inline
 from convert.values import Dim, LoadedModel, OnnxGraph, TensorSpec
+from convert.walking import graphs_of, nodes_of
 
 MODEL = "model.onnx"
 WEIGHTS = "model.onnx.data"
@@ -57,43 +58,6 @@ def write_model(
     with (folder / MODEL).open("wb") as stream:
         stream.write(model.SerializeToString())
     return (MODEL, WEIGHTS) if (folder / WEIGHTS).exists() else (MODEL,)
-
-
-def graphs_of(model: ModelProto) -> Iterator[GraphProto]:
-    """The main graph and every subgraph of its nodes and of local functions, outermost first."""
-    yield model.graph
-    for node in model.graph.node:
-        yield from _subgraphs(node)
-    for function in model.functions:
-        for node in function.node:
-            yield from _subgraphs(node)
-
-
-def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        for graph in _graphs_in(attribute):
-            yield graph
-            for inner in graph.node:
-                yield from _subgraphs(inner)
-
-
-def _graphs_in(attribute: AttributeProto) -> list[GraphProto]:
-    if attribute.type == AttributeProto.GRAPH:
-        return [attribute.g]
-    return list(attribute.graphs) if attribute.type == AttributeProto.GRAPHS else []
-
-
-def bodies_of(node: NodeProto) -> list[GraphProto]:
-    """The graphs inside a node: branches of If, bodies of Loop and Scan."""
-    return [graph for attribute in node.attribute for graph in _graphs_in(attribute)]
-
-
-def nodes_of(model: ModelProto) -> Iterator[NodeProto]:
-    """Every node, subgraphs and local functions included."""
-    for graph in graphs_of(model):
-        yield from graph.node
-    for function in model.functions:
-        yield from function.node
 
 
 def inline_bytes(model: ModelProto) -> int:

@@ -16,9 +16,10 @@ from typing import IO, NamedTuple
 
 from onnx import GraphProto, ModelProto, TensorProto
 
-from convert.bigmodel import graphs_in, is_external, refer, reference_of, tensor_array
+from convert.bigmodel import is_external, refer, reference_of, tensor_array
 from convert.errors import disk_full
 from convert.loading.wire import LEN, Buffer, fields
+from convert.walking import graphs_in
 
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """Fields of ModelProto, GraphProto and TensorProto."""

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from onnx import GraphProto, ModelProto, helper
 
-from convert.graphs import PRODUCER, graphs_of, nodes_of
+from convert.graphs import PRODUCER
 from convert.values import TensorSpec
+from convert.walking import graphs_of, nodes_of
 
 KEPT_METADATA = ("namespace", "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy")
 """What torch's exporter tells of a node that is about the model, not about the exporting machine."""

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from convert.bigmodel import graphs_in, hide_weights, show_weights
+from convert.bigmodel import hide_weights, show_weights
 from convert.graphs import WEIGHTS, input_specs, opset_of, output_specs, read_model, weight_bytes
 from convert.ort import BIG_FROM, SessionFailed, SessionSettings, open_session
 from convert.precision import make_runnable
 from convert.values import Note, OnnxGraph, TensorSpec
+from convert.walking import graphs_in
 
 GROWTH, GROWTH_ALWAYS = 1.5, 64 << 10
 """The optimizer may give a model this many times its weights, and this many bytes on top."""

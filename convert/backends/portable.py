@@ -12,13 +12,14 @@ from onnx import ModelProto, TensorProto, version_converter
 from convert.backends.base import MODEL_IN, OUT
 from convert.backends.optimizing import constant_weights, optimize
 from convert.backends.recipe import Recipe
-from convert.bigmodel import external_tensors, externalize, graphs_in, hide_weights, nbytes, place_weights, show_weights
+from convert.bigmodel import external_tensors, externalize, hide_weights, nbytes, place_weights, show_weights
 from convert.errors import UsageError
 from convert.graphs import PRODUCER, WEIGHTS, opset_of, read_model
 from convert.ort import SessionFailed, clean_line, open_session
 from convert.precision import cast_model
 from convert.precision.sorting import sort_nodes
 from convert.values import Note, OnnxGraph
+from convert.walking import graphs_in
 
 INLINE_LIMIT = (2 << 30) - (64 << 20)
 """A proto may have 2 GiB; weights of this many bytes go into a file of their own."""

@@ -16,9 +16,10 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from convert.bigmodel import external_tensors, write_weights
 from convert.errors import ConvertError
-from convert.graphs import MODEL, WEIGHTS, graphs_of, read_model, spec_of
+from convert.graphs import MODEL, WEIGHTS, read_model, spec_of
 from convert.lowering.inference import infer
 from convert.values import OnnxGraph, TensorSpec
+from convert.walking import graphs_of
 
 FOLDER = "failing"
 MOST = 8

@@ -42,7 +42,8 @@ def place_of(diagnosis: Diagnosis, graph: OnnxGraph, folder: Path) -> Place:
         return Place()
     from convert.diagnosis.cut import FAULTS, cut_around, inputs_of
     from convert.diagnosis.names import bare_op, real_names
-    from convert.graphs import nodes_of, read_model
+    from convert.graphs import read_model
+    from convert.walking import nodes_of
     from op_registry.graph import module_path
 
     try:

@@ -7,7 +7,7 @@ step. Nodes without an equivalent stay where they are until the end, so that all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import onnx
@@ -16,11 +16,12 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 from artifacts.errors import first_line
 from convert.errors import ExportError
 from convert.lowering import functions, narrow, schemas, table
-from convert.lowering.facts import Scope, function_scope, scope_of, subgraphs
+from convert.lowering.facts import Scope, function_scope, scope_of
 from convert.lowering.held import Held, drop_unused, hold, release
 from convert.lowering.inference import INFERENCE_FAILURES, infer
 from convert.lowering.refusal import LoweringRefused, Refusal
 from convert.lowering.site import Names, Refuse, Site, as_defined
+from convert.walking import subgraphs, walk
 
 Treat = Callable[[NodeProto, Scope], list[NodeProto]]
 MAX_ROUNDS = 8
@@ -343,14 +344,6 @@ def forget_types(graph: GraphProto, kept: set[str]) -> None:
     for node in graph.node:
         for inner in subgraphs(node):
             forget_types(inner, kept)
-
-
-def walk(graph: GraphProto) -> Iterator[NodeProto]:
-    """All nodes of a graph, subgraphs included."""
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from walk(inner)
 
 
 def all_names(model: ModelProto) -> set[str]:

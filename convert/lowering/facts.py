@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, TypeProto, numpy_helper
 
 from convert.lowering import constants
 
@@ -119,14 +119,3 @@ def function_scope(function: onnx.FunctionProto) -> Scope:
     scope.inputs = set(function.input)
     scope.add_nodes(function.node)
     return scope
-
-
-def subgraphs(node: NodeProto) -> list[GraphProto]:
-    """The graphs in a node's attributes, in order."""
-    found: list[GraphProto] = []
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            found.append(attribute.g)
-        elif attribute.type == AttributeProto.GRAPHS:
-            found.extend(attribute.graphs)
-    return found

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from convert.lowering.facts import subgraphs
+from convert.walking import subgraphs
 
 BIG = 1 << 14
 """From this many bytes on a tensor is set aside."""

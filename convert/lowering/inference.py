@@ -7,12 +7,12 @@ then a graph that is odd costs the types behind such a node, and not the process
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
-from convert.lowering.facts import subgraphs
+from convert.walking import subgraphs, walk
 
 LONGEST_VECTOR = 1 << 20
 MOST_ROUNDS = 4
@@ -139,16 +139,9 @@ def _restore(model: ModelProto, hidden: set[int]) -> None:
 
 
 def _nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Every node: of the graph, of the bodies in it, of the local functions."""
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        yield from _with_bodies(nodes)
-
-
-def _with_bodies(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    for node in nodes:
-        yield node
-        for graph in subgraphs(node):
-            yield from _with_bodies(graph.node)
+    """Every node, in the order of :func:`_nodes_in_scope`."""
+    for graph in (model.graph, *model.functions):
+        yield from walk(graph)
 
 
 def _nodes_in_scope(model: ModelProto) -> Iterator[tuple[NodeProto, Types]]:

@@ -13,11 +13,11 @@ from pathlib import PurePosixPath, PureWindowsPath
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
-from convert.bigmodel import graphs_in
 from convert.lowering import schemas
-from convert.lowering.facts import small_array, subgraphs
+from convert.lowering.facts import small_array
 from convert.lowering.refusal import Finding
 from convert.lowering.sound import unreadable, unsound
+from convert.walking import graphs_in, subgraphs
 
 LEGAL_NAME = re.compile(r"[A-Za-z0-9_.:/\-]*")
 RANDOM_OPS = {

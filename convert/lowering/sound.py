@@ -18,11 +18,10 @@ import onnx
 import onnx.inliner
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from convert.bigmodel import graphs_in
 from convert.errors import ExportError
-from convert.lowering.facts import subgraphs
 from convert.lowering.inference import INFERENCE_FAILURES
 from convert.lowering.schemas import main_domain
+from convert.walking import graphs_in, subgraphs
 
 MAX_OPSET = 1 << 20
 LISTED = 5

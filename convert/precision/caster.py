@@ -13,13 +13,13 @@ from onnx import GraphProto, NodeProto, helper, numpy_helper
 from onnx.defs import OpSchema
 
 from convert.bigmodel import nbytes
-from convert.graphs import bodies_of
 from convert.precision.kernels import has_kernel, schema_of
 from convert.precision.policy import Choice, Choices, Policy, selects
 from convert.precision.scope import Names, Scope, type_number
 from convert.precision.sorting import in_order
 from convert.precision.types import bound_types, formals, output_types_elsewhere, plain_domain
 from convert.precision.weights import cast_weights, constants_to_weights
+from convert.walking import subgraphs
 
 SMALL_CONSTANT = 1 << 10
 """A constant up to this many bytes does not hide that a value comes from shapes alone."""
@@ -86,7 +86,7 @@ class Caster:
 
     def _node(self, node: NodeProto, scope: Scope, names: Names, from_shapes: set[str]) -> None:
         schema = schema_of(node.op_type, plain_domain(node.domain), self.opsets.get(plain_domain(node.domain), 0))
-        bodies = list(bodies_of(node))
+        bodies = subgraphs(node)
         if bodies or schema is None:
             self._unchanged(node, scope, names, bodies, frozenset(from_shapes))
             return
@@ -188,7 +188,7 @@ def _note_shape_value(node: NodeProto, from_shapes: set[str], scope: Scope) -> N
     inputs = [name for name in node.input if name]
     held = [name for name in inputs if name in from_shapes]
     known = all(name in from_shapes or _small_constant(name, scope) for name in inputs)
-    if held and known and not any(bodies_of(node)):
+    if held and known and not subgraphs(node):
         from_shapes.update(node.output)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 
 from convert.arrays import Array
-from convert.bigmodel import external_tensors, graphs_in, is_external, nbytes, place_weights
+from convert.bigmodel import external_tensors, is_external, nbytes, place_weights
 from convert.ort import Level, SessionSettings, open_session, run_session
 from convert.precision.caster import Caster
 from convert.precision.policy import POLICIES
@@ -24,6 +24,7 @@ from convert.precision.probes import Probes
 from convert.precision.readings import Reader, Readings
 from convert.precision.types import plain_domain
 from convert.values import Precision
+from convert.walking import graphs_in
 
 POLICY: Mapping[Precision, str] = {"fp16": "as_fp16", "mixed": "as_fp16", "bf16": "as_bf16"}
 NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)

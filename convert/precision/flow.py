@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from onnx.inliner import inline_local_functions
 
-from convert.bigmodel import graphs_in
-from convert.graphs import bodies_of
 from convert.precision import make_runnable
 from convert.precision.kernels import schema_of
 from convert.precision.policy import F32, MOVES
@@ -21,6 +19,7 @@ from convert.precision.scope import Names, Scope, type_text
 from convert.precision.sorting import sort_nodes
 from convert.precision.types import bound_types, formals, output_types_elsewhere, plain_domain
 from convert.precision.weights import constants_to_weights
+from convert.walking import graphs_in, subgraphs
 from op_registry.graph import module_path
 
 
@@ -96,7 +95,7 @@ def _unique(graph: GraphProto, taken: set[str], names: Names) -> None:
         _renamed(graph, clash)
     taken |= own | set(clash.values())
     for node in graph.node:
-        for body in bodies_of(node):
+        for body in subgraphs(node):
             _unique(body, taken, names)
 
 
@@ -109,7 +108,7 @@ def _renamed(graph: GraphProto, names: Mapping[str, str]) -> None:
             for place, name in enumerate(listed):
                 if name in names:
                     listed[place] = names[name]
-        for body in bodies_of(node):
+        for body in subgraphs(node):
             _renamed(body, names)
 
 
@@ -150,7 +149,7 @@ class _Walk:
         return scope
 
     def _node(self, node: NodeProto, scope: Scope) -> None:
-        bodies = list(bodies_of(node))
+        bodies = subgraphs(node)
         if bodies:
             self._control(node, bodies, scope)
             return

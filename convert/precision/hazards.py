@@ -19,12 +19,13 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from convert.arrays import load_npz
-from convert.bigmodel import external_tensors, graphs_in, nbytes, tensor_array
+from convert.bigmodel import external_tensors, nbytes, tensor_array
 from convert.links import link_or_copy
 from convert.lowering.inference import infer
 from convert.ort import SessionFailed, SessionSettings, open_session, run_session
 from convert.precision import make_runnable
 from convert.values import Note, OnnxGraph, Precision
+from convert.walking import graphs_in
 
 LARGEST = 65504.0
 """Float16's largest number."""

@@ -19,10 +19,10 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from convert.arrays import Array
-from convert.graphs import bodies_of
 from convert.precision.policy import F16, F32, F64
 from convert.precision.scope import Names
 from convert.precision.shapes import Shape
+from convert.walking import subgraphs
 
 IN_BODY = 64
 """Elements gathered of a tensor of a body, for each turn."""
@@ -149,7 +149,7 @@ class _Walk:
         nodes: list[NodeProto] = []
         for node in graph.node:
             nodes.append(node)
-            if any(bodies_of(node)):
+            if subgraphs(node):
                 found += self._control(node)
             for name in node.output:
                 if name in self.wanted:
@@ -275,7 +275,7 @@ class _Walk:
 
     def _control(self, node: NodeProto) -> list[_Found]:
         """Probe the bodies of a node and bring what they find out of it."""
-        bodies = list(bodies_of(node))
+        bodies = subgraphs(node)
         brought: list[_Found] = []
         for place, graph in enumerate(bodies):
             for found in self.graph(graph, body=True):

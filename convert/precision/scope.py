@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
-from convert.bigmodel import graphs_in
 from convert.precision.policy import Choice
+from convert.walking import graphs_in
 
 SUFFIX = {
     "tensor(float)": "fp32",

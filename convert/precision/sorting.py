@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from onnx import GraphProto, NodeProto
 
-from convert.bigmodel import graphs_in
+from convert.walking import graphs_in
 
 
 def in_order(graph: GraphProto) -> list[NodeProto]:

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from convert.bigmodel import graphs_in
 from convert.precision.policy import F32
 from convert.precision.scope import Names
 from convert.precision.types import plain_domain
+from convert.walking import graphs_in
 
 EXPONENTIALS = "ReduceLogSumExp"
 SUMS = {

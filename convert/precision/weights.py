@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from convert.bigmodel import graphs_in, is_external, refer_as
+from convert.bigmodel import is_external, refer_as
 from convert.precision.scope import type_number
+from convert.walking import graphs_in
 
 
 def cast_weights(graph: GraphProto, wanted: Iterable[tuple[TensorProto, str, str]]) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from onnx import GraphProto, NodeProto
 
-from convert.lowering.facts import subgraphs
 from convert.lowering.site import Site
+from convert.walking import subgraphs
 
 
 class Round:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from onnx import GraphProto, ModelProto
 
 from convert.errors import ExportError
-from convert.lowering.facts import subgraphs
 from convert.rewrites.base import Avoided, Rewrite
+from convert.walking import subgraphs
 
 
 def run(model: ModelProto, argument: str) -> list[str]:

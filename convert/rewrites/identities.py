@@ -5,9 +5,10 @@ from __future__ import annotations
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from convert.lowering.engine import opset_of
-from convert.lowering.facts import Scope, scope_of, subgraphs
+from convert.lowering.facts import Scope, scope_of
 from convert.lowering.inference import infer
 from convert.rewrites.base import Avoided, Rewrite
+from convert.walking import subgraphs
 
 
 def run(model: ModelProto, argument: str) -> list[str]:

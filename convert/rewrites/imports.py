@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from convert.lowering.engine import walk
 from convert.rewrites.base import Avoided, Rewrite
+from convert.walking import walk
 
 
 def run(model: ModelProto, argument: str) -> list[str]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from convert.errors import ExportError
-from convert.lowering.facts import scope_of, subgraphs
+from convert.lowering.facts import scope_of
 from convert.lowering.inference import infer
+from convert.walking import subgraphs
 
 SUPPRESSION = ("NonMaxSuppression",)
 

@@ -6,8 +6,8 @@ import re
 
 from onnx import ModelProto
 
-from convert.lowering.engine import walk
 from convert.rewrites.base import Avoided, Rewrite
+from convert.walking import walk
 
 ILLEGAL = re.compile(r"[^A-Za-z0-9_./\-]")
 

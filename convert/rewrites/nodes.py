@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 from onnx import ModelProto, NodeProto
 
-from convert.bigmodel import graphs_in
 from convert.lowering import functions, schemas
-from convert.lowering.engine import all_names, convert_graph, forget_types, info_names, opset_of, walk
+from convert.lowering.engine import all_names, convert_graph, forget_types, info_names, opset_of
 from convert.lowering.facts import Scope, scope_of
 from convert.lowering.held import drop_unused, hold, keep, release
 from convert.lowering.inference import infer
 from convert.lowering.site import Names, Refuse, Site, as_defined
+from convert.walking import graphs_in, walk
 
 Rule = Callable[[Site], None]
 Wanted = Callable[[Site], bool]

@@ -7,8 +7,8 @@ from collections import defaultdict
 import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from convert.lowering.engine import walk
 from convert.rewrites.base import Avoided, Rewrite
+from convert.walking import walk
 
 LOW, HIGH = -(1 << 31), (1 << 31) - 1
 BOUNDS = (1, 2)

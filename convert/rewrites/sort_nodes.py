@@ -6,8 +6,8 @@ from graphlib import CycleError, TopologicalSorter
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from convert.lowering.facts import subgraphs
 from convert.rewrites.base import Avoided, Rewrite
+from convert.walking import subgraphs
 
 
 def run(model: ModelProto, argument: str) -> list[str]:

@@ -6,8 +6,8 @@ import hashlib
 
 from onnx import ModelProto, NodeProto, TensorProto
 
-from convert.lowering.facts import subgraphs
 from convert.rewrites.base import Avoided, Rewrite
+from convert.walking import subgraphs
 
 SMALL = 1 << 10
 """Weights below this many bytes are left alone: nothing is gained."""

@@ -21,12 +21,9 @@ from convert.constancy import constancy_notes
 from convert.errors import ExportError
 from convert.graphs import (
     MODEL,
-    bodies_of,
     carry_calibration,
     facts,
-    graphs_of,
     model_entries,
-    nodes_of,
     opset_of,
     read_model,
     write_model,
@@ -39,6 +36,7 @@ from convert.normalize import name_nodes, strip_origin
 from convert.ort import SessionFailed, exact_settings, run_samples
 from convert.ties import write_ties
 from convert.values import ExportOptions, LoadedModel, LoadOptions, Note, OnnxGraph
+from convert.walking import graphs_of, nodes_of, subgraphs
 
 OLDEST_OPSET = 7
 """ONNX Runtime's kernels begin here; older graphs are raised."""
@@ -132,7 +130,7 @@ def _out_of_order(graph: GraphProto, outer: set[str]) -> NodeProto | None:
     for node in graph.node:
         if any(name not in known for name in node.input):
             return node
-        for body in bodies_of(node):
+        for body in subgraphs(node):
             if (inner := _out_of_order(body, known)) is not None:
                 return inner
         known.update(node.output)

@@ -46,7 +46,8 @@ def in_graph(refused: tuple[Judged, ...], graph: OnnxGraph) -> tuple[Judged, ...
     if not refused:
         return ()
     from convert.diagnosis.names import real_names
-    from convert.graphs import nodes_of, read_model
+    from convert.graphs import read_model
+    from convert.walking import nodes_of
     from op_registry.graph import module_path
 
     nodes = {node.name: node for node in nodes_of(read_model(graph.model_path)) if node.name}
